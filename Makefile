@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both make and use ./.venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_DIR ?= runs/demo
+
+.PHONY: demo test lint docs verify bench clean
+
+demo: $(VENV)/.installed-demo
+	@$(BIN)/qposterior explore deep-sea --agent r-max --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+verify: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/verify.py --out docs/verification.md
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/bench.py --out docs/benchmarks.md
+
+clean:
+	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@touch $@
+
+$(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[report]"
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[report]" --group dev
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[report]" --group docs
+	@touch $@

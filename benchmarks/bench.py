@@ -1,0 +1,24 @@
+"""`make bench`: every benchmark, in one page."""
+
+from __future__ import annotations
+
+import argparse
+
+import learning_times
+from result_page import write_page
+
+INTRODUCTION = (
+    "Learning times in episodes, and ratios of speed measured side by side in one run. Rebuilt by `make bench`.\n"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="docs/benchmarks.md")
+    parser.add_argument("--seeds", type=int, default=20)
+    options = parser.parse_args()
+    write_page(options.out, "Benchmarks", INTRODUCTION, [learning_times.section(options.seeds)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""qposterior: how sure can you be about the best action?
+
+The way of the data, and where each part lives:
+
+    world          FiniteMDP, StateActionSpace, solve, Experience: what is and what was seen
+    environments   Deep Sea and others, each a function that returns a FiniteMDP
+    agents         one file each, one protocol
+    experiments    explore: an agent in a world; metrics; the run directory
+    report         figures and pages
+    cli            the command line
+
+Names are loaded when first used, so that `import qposterior` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from qposterior.environments.registration import register_when_gymnasium_is_loaded
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from qposterior.agents.registry import make_agent
+    from qposterior.environments.registry import make_environment
+    from qposterior.errors import (
+        ContradictionError,
+        InvalidInputError,
+        MissingExtraError,
+        NoUniqueSolutionError,
+        QPosteriorError,
+    )
+    from qposterior.experiments.explore import Run, explore
+    from qposterior.world.experience import Experience
+    from qposterior.world.mdp import FiniteMDP
+    from qposterior.world.solve import Solution, check_uniqueness, solve
+    from qposterior.world.space import StateActionSpace
+
+_HOME = {
+    "ContradictionError": "errors",
+    "Experience": "world.experience",
+    "FiniteMDP": "world.mdp",
+    "InvalidInputError": "errors",
+    "MissingExtraError": "errors",
+    "NoUniqueSolutionError": "errors",
+    "QPosteriorError": "errors",
+    "Run": "experiments.explore",
+    "Solution": "world.solve",
+    "StateActionSpace": "world.space",
+    "check_uniqueness": "world.solve",
+    "explore": "experiments.explore",
+    "make_agent": "agents.registry",
+    "make_environment": "environments.registry",
+    "solve": "world.solve",
+}
+
+__all__ = [
+    "ContradictionError",
+    "Experience",
+    "FiniteMDP",
+    "InvalidInputError",
+    "MissingExtraError",
+    "NoUniqueSolutionError",
+    "QPosteriorError",
+    "Run",
+    "Solution",
+    "StateActionSpace",
+    "check_uniqueness",
+    "explore",
+    "make_agent",
+    "make_environment",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'qposterior' has no attribute {name!r}")
+    value = getattr(import_module(f"qposterior.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+register_when_gymnasium_is_loaded()

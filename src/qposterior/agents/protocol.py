@@ -1,0 +1,64 @@
+"""What an agent is: four verbs, and the record of one observation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from qposterior.errors import unknown_name
+from qposterior.world.arrays import IntArray
+from qposterior.world.experience import Row
+
+TRANSITION_KNOWLEDGE = ("known", "revealed", "dirichlet")
+"""The table beforehand · the row of a pair on its first visit · counts of successors only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One step of the world, as the agent is told of it."""
+
+    state: int
+    action: int
+    reward: float
+    next_state: int
+    terminated: bool  # a goal was reached; an episode that was cut off has not terminated
+    row: Row | None = None  # the whole transition row, where transitions are known or revealed
+    mean_reward: float | None = None  # the mean reward, where it is revealed with the row
+
+
+class Agent(Protocol):
+    """Acts, observes, and learns between episodes."""
+
+    name: str
+    transitions: str  # one of TRANSITION_KNOWLEDGE
+    num_updates: int  # how often its beliefs were brought up to date
+
+    def begin_episode(self, state: int) -> None:
+        """Prepare for an episode that starts in `state`."""
+        ...
+
+    def act(self, state: int) -> int:
+        """Return an admissible action."""
+        ...
+
+    def observe(self, observation: Observation) -> None:
+        """Take in what the last action led to."""
+        ...
+
+    def end_episode(self) -> None:
+        """The episode is over, at a goal or cut off."""
+        ...
+
+    def held_plan(self) -> IntArray | None:
+        """Return the deterministic plan held in this episode, ``(H, S)`` actions by step and state, or None.
+
+        Steps after the last row use the last row.
+        """
+        ...
+
+
+def check_transitions(transitions: str) -> str:
+    """Return the given kind of knowledge, or raise with the nearest name."""
+    if transitions not in TRANSITION_KNOWLEDGE:
+        raise unknown_name("kind of transitions", transitions, TRANSITION_KNOWLEDGE)
+    return transitions

@@ -1,0 +1,135 @@
+"""Posterior sampling of models (Strens 2000), told that one look settles the reward of a pair."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qposterior.agents.model_agent import ModelAgent
+from qposterior.agents.planning import plan
+from qposterior.errors import InvalidInputError
+from qposterior.world.arrays import IntArray, segment_starts
+from qposterior.world.space import StateActionSpace
+from qposterior.world.transitions import TransitionTable
+
+
+class DeterministicPSRLAgent(ModelAgent):
+    """Draws a model at the start of each episode and follows its optimal plan.
+
+    The rewards of unseen pairs are drawn from N(reward_mean, reward_scale²); those of seen pairs are what was seen
+    (their mean, where the reward is noisy). Rows: ``"known"``, the table; ``"revealed"``, the row seen, and for an
+    unseen pair one successor drawn uniformly from the next layer of a layered problem, else from all states;
+    ``"dirichlet"``, a draw from Dirichlet(concentration + counts) over those same candidates.
+    """
+
+    name = "psrl-deterministic"
+
+    def __init__(
+        self,
+        space: StateActionSpace,
+        *,
+        reward_mean: float = 0.0,
+        reward_scale: float = 4.0,
+        concentration: float = 1.0,
+        transitions: str = "revealed",
+        **settings: Any,
+    ) -> None:
+        super().__init__(space, transitions=transitions, **settings)
+        if reward_scale < 0.0:
+            raise InvalidInputError(f"reward_scale must be 0 or more, got {reward_scale}")
+        if concentration <= 0.0:
+            raise InvalidInputError(f"concentration must be positive, got {concentration}")
+        self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
+        self._nothing_left_to_draw = False
+        self._candidate_start, self._candidates = candidate_successors(space)
+
+    def make_plan(self) -> IntArray:
+        """Draw rewards and rows, and plan."""
+        self._nothing_left_to_draw = (
+            self.transitions != "dirichlet"
+            and self.experience.rewards == "deterministic"
+            and self.experience.num_observed == self.space.num_pairs
+        )
+        drawn = self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
+        rewards = np.where(self.experience.observed, self.experience.reward_mean, drawn)
+        return plan(self.space, self.draw_rows(), rewards, horizon=self.horizon, rng=self._rng)
+
+    def is_settled(self) -> bool:
+        """Return whether the plan in hand was made when nothing random was left to draw."""
+        return self._nothing_left_to_draw
+
+    def draw_rows(self) -> TransitionTable:
+        """Return a table of all rows, drawn from what is believed of them."""
+        if self.table is not None:
+            return self.table
+        if self.transitions == "dirichlet":
+            return self._dirichlet_rows()
+        return self._revealed_rows()
+
+    def _revealed_rows(self) -> TransitionTable:
+        sizes = self._candidate_start[1:] - self._candidate_start[:-1]
+        layer = np.zeros(self.space.num_pairs, dtype=np.int64)
+        if self.space.layer is not None:
+            layer = self.space.layer[self.space.pair_state] + 1
+        offset = (self._rng.random(self.space.num_pairs) * sizes[layer]).astype(np.int64)
+        guess = self._candidates[self._candidate_start[layer] + offset]
+        seen, table = self.experience.observed_pairs, self.experience.table()
+        if table.is_deterministic:
+            guess[seen] = table.successor
+            return _single_rows(self.space, guess)
+        unseen = np.flatnonzero(~self.experience.observed)
+        pair = np.concatenate([np.repeat(seen, np.diff(table.row_start)), unseen])
+        return _rows_from_entries(
+            self.space,
+            pair,
+            np.concatenate([table.successor, guess[unseen]]),
+            np.concatenate([table.probability, np.ones(unseen.size)]),
+        )
+
+    def _dirichlet_rows(self) -> TransitionTable:
+        """Draw every row from its Dirichlet posterior, as normalised gammas over its candidates."""
+        space = self.space
+        layer = np.zeros(space.num_pairs, dtype=np.int64)
+        if space.layer is not None:
+            layer = space.layer[space.pair_state] + 1
+        sizes = (self._candidate_start[1:] - self._candidate_start[:-1])[layer]
+        pair = np.repeat(np.arange(space.num_pairs), sizes)
+        offset = np.arange(pair.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        successor = self._candidates[self._candidate_start[layer][pair] + offset]
+        shape = np.full(pair.size, self.concentration)
+        key = pair * space.num_states + successor
+        for k in self.experience.observed_pairs:
+            seen, counts = self.experience.row(int(k))
+            shape[np.searchsorted(key, k * space.num_states + seen)] += counts
+        gammas = self._rng.standard_gamma(shape) + np.finfo(float).tiny
+        return _rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
+
+
+def candidate_successors(space: StateActionSpace) -> tuple[IntArray, IntArray]:
+    """Return offsets and states: the successors a pair of each layer may have; one layer of all states if unlayered."""
+    if space.layer is None:
+        return np.array([0, space.num_states]), np.arange(space.num_states)
+    order = np.argsort(space.layer, kind="stable")
+    return segment_starts(space.layer[order], int(space.layer.max()) + 1), order
+
+
+def _single_rows(space: StateActionSpace, successor: IntArray) -> TransitionTable:
+    return TransitionTable(
+        num_states=space.num_states,
+        row_start=np.arange(space.num_pairs + 1),
+        successor=successor,
+        probability=np.ones(space.num_pairs),
+    )
+
+
+def _rows_from_entries(
+    space: StateActionSpace, pair: IntArray, successor: IntArray, probability: np.ndarray
+) -> TransitionTable:
+    order = np.argsort(pair, kind="stable")
+    return TransitionTable(
+        num_states=space.num_states,
+        row_start=segment_starts(pair[order], space.num_pairs),
+        successor=successor[order],
+        probability=probability[order],
+    )

@@ -1,0 +1,67 @@
+"""R-MAX (Brafman and Tennenholtz 2002): what has not been seen pays the most there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qposterior.agents.model_agent import ModelAgent
+from qposterior.agents.planning import plan
+from qposterior.errors import InvalidInputError
+from qposterior.world.arrays import BoolArray, IntArray
+from qposterior.world.space import StateActionSpace
+from qposterior.world.transitions import TransitionTable
+
+
+class RMaxAgent(ModelAgent):
+    """Plans in a model in which a pair seen fewer than `known_after` times pays `max_reward`.
+
+    With transitions known such a pair keeps its true row; otherwise it pays `max_reward` at every step that is left.
+    """
+
+    name = "r-max"
+
+    def __init__(
+        self,
+        space: StateActionSpace,
+        *,
+        max_reward: float,
+        known_after: int | None = None,
+        transitions: str = "known",
+        **settings: Any,
+    ) -> None:
+        super().__init__(space, transitions=transitions, **settings)
+        noisy = self.transitions == "dirichlet" or self.experience.rewards == "noisy"
+        self.known_after = known_after if known_after is not None else 10 if noisy else 1
+        if self.known_after < 1:
+            raise InvalidInputError(f"known_after must be at least 1, got {self.known_after}")
+        self.max_reward = float(max_reward)
+        self._planned_for: BoolArray | None = None
+
+    def make_plan(self) -> IntArray:
+        """Plan with optimism about what is not known yet."""
+        known = self.experience.count >= self.known_after
+        self._planned_for = known
+        rewards = np.where(known, self.experience.reward_mean, self.max_reward)
+        if self.table is not None:
+            return plan(self.space, self.table, rewards, horizon=self.horizon, rng=self._rng)
+        bonus = np.where(known, np.nan, self.max_reward)
+        rows = _rows_of_all(self.space, self.experience.table(), self.experience.observed_pairs)
+        return plan(self.space, rows, rewards, horizon=self.horizon, rng=self._rng, bonus=bonus)
+
+    def is_settled(self) -> bool:
+        """Return whether no pair has become known since."""
+        return np.array_equal(self.experience.count >= self.known_after, self._planned_for)  # type: ignore[arg-type]
+
+
+def _rows_of_all(space: StateActionSpace, seen: TransitionTable, pairs: IntArray) -> TransitionTable:
+    """Return a table of all K rows in which unseen pairs have an empty row."""
+    lengths = np.zeros(space.num_pairs, dtype=np.int64)
+    lengths[pairs] = np.diff(seen.row_start)
+    return TransitionTable(
+        num_states=space.num_states,
+        row_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        successor=seen.successor,
+        probability=seen.probability,
+    )

@@ -1,0 +1,1 @@
+"""The command line: parse, call one function, print. Heavy imports stand inside the commands: `--help` is instant."""

@@ -1,0 +1,67 @@
+"""The command `qposterior`, and what becomes of errors: one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import qposterior
+from qposterior.cli.explore import explore_command
+from qposterior.cli.list import list_command
+
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(qposterior.__version__, prog_name="qposterior")
+def cli() -> None:
+    """How sure can you be about the best action?
+
+    \b
+    Examples:
+      qposterior explore deep-sea --agent r-max --depth 10 --seeds 5
+      qposterior list agents
+    """
+
+
+cli.add_command(explore_command)
+cli.add_command(list_command)
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(EXIT_USAGE)
+    except click.UsageError as error:
+        _complain(error.format_message())
+        sys.exit(EXIT_USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(EXIT_FAILED)
+    except Exception as error:
+        sys.exit(_report(error))
+
+
+def _report(error: Exception) -> int:
+    """Print one line for an error of ours or of the system; anything else is a bug and keeps its traceback."""
+    from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError
+
+    if isinstance(error, InvalidInputError | MissingExtraError):
+        _complain(str(error))
+        return EXIT_USAGE
+    if isinstance(error, QPosteriorError | OSError):
+        _complain(str(error))
+        return EXIT_FAILED
+    raise error
+
+
+def _complain(message: str) -> None:
+    click.echo(f"qposterior: {' '.join(message.split())}", err=True)

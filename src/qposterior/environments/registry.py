@@ -1,0 +1,86 @@
+"""Every environment by its name, with the parameter that `depth` sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from qposterior.environments.bandit import bandit
+from qposterior.environments.deep_sea import deep_sea, deep_sea_loops
+from qposterior.environments.examples import five_state, two_state
+from qposterior.environments.random_mdp import random_mdp
+from qposterior.environments.river_swim import river_swim
+from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.world.mdp import FiniteMDP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentEntry:
+    """How an environment is made and called."""
+
+    make_fn: Callable[..., FiniteMDP]
+    gymnasium_id: str
+    depth_option: str | None  # the option that `--depth` sets
+    summary: str
+
+
+ENVIRONMENTS: dict[str, EnvironmentEntry] = {
+    "deep-sea": EnvironmentEntry(
+        make_fn=deep_sea,
+        gymnasium_id="qposterior/DeepSea-v0",
+        depth_option="depth",
+        summary="a treasure at the end of a diagonal; variant = paper, bsuite or bsuite-stochastic",
+    ),
+    "deep-sea-loops": EnvironmentEntry(
+        make_fn=deep_sea_loops,
+        gymnasium_id="qposterior/DeepSeaLoops-v0",
+        depth_option="depth",
+        summary="a Deep Sea in which one can also swim up: improper policies exist",
+    ),
+    "two-state": EnvironmentEntry(
+        make_fn=two_state,
+        gymnasium_id="qposterior/TwoState-v0",
+        depth_option=None,
+        summary="the paper's first example: a self-loop and an exit",
+    ),
+    "five-state": EnvironmentEntry(
+        make_fn=five_state,
+        gymnasium_id="qposterior/FiveState-v0",
+        depth_option=None,
+        summary="the paper's second example: one choice, then a forced step",
+    ),
+    "river-swim": EnvironmentEntry(
+        make_fn=river_swim,
+        gymnasium_id="qposterior/RiverSwim-v0",
+        depth_option="length",
+        summary="a swim against the current, no goal, discount 0.95",
+    ),
+    "bandit": EnvironmentEntry(
+        make_fn=bandit,
+        gymnasium_id="qposterior/Bandit-v0",
+        depth_option=None,
+        summary="one state, Gaussian or Bernoulli arms",
+    ),
+    "random-mdp": EnvironmentEntry(
+        make_fn=random_mdp,
+        gymnasium_id="qposterior/RandomMDP-v0",
+        depth_option="num_states",
+        summary="Dirichlet rows, seeded, acyclic or looping",
+    ),
+}
+
+
+def make_environment(name: str, *, depth: int | None = None, **options: Any) -> FiniteMDP:
+    """Return the `FiniteMDP` of a named environment; `depth` sets its size, `options` the rest."""
+    if name not in ENVIRONMENTS:
+        raise unknown_name("environment", name, ENVIRONMENTS)
+    entry = ENVIRONMENTS[name]
+    if depth is not None:
+        if entry.depth_option is None:
+            raise InvalidInputError(f"environment {name!r} has no depth; leave it out")
+        options[entry.depth_option] = depth
+    try:
+        return entry.make_fn(**options)
+    except (TypeError, OverflowError) as error:
+        raise InvalidInputError(f"environment {name!r}: {error}") from error

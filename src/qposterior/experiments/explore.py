@@ -1,0 +1,319 @@
+"""One run: an agent explores a world for some episodes, and every episode leaves a row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.agents.protocol import Agent, Observation
+from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator, space_of_gymnasium
+from qposterior.errors import InvalidInputError
+from qposterior.experiments.metrics import (
+    bsuite_learning_time,
+    found_episode,
+    learning_time,
+    plan_value,
+    random_policy_regret,
+    trailing_learning_time,
+)
+from qposterior.world.arrays import IntArray
+from qposterior.world.gymnasium_table import make_gymnasium, read_gymnasium_table
+from qposterior.world.mdp import FiniteMDP
+from qposterior.world.solve import Solution, solve
+from qposterior.world.space import StateActionSpace
+from qposterior.world.structure import is_acyclic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPISODE_COLUMNS = (
+    "agent",
+    "environment",
+    "depth",
+    "seed",
+    "episode",
+    "return",
+    "regret",
+    "policy_regret",
+    "new_pairs",
+    "steps",
+    "reached_goal",
+    "bad",
+    "seconds",
+)
+TRANSITION_COLUMNS = ("seed", "episode", "step", "state", "action", "reward", "next_state", "terminated")
+DEFAULT_CAP = 100
+
+
+@dataclass(kw_only=True)
+class World:
+    """A problem to explore: the simulator, the space, and the truth where it is known."""
+
+    simulator: Simulator
+    space: StateActionSpace
+    mdp: FiniteMDP | None  # the table, None where the environment has none
+    name: str
+    cap: int  # most steps of an episode
+
+    @cached_property
+    def truth(self) -> Solution | None:
+        """The solution of the table."""
+        return None if self.mdp is None else solve(self.mdp)
+
+    @cached_property
+    def random_regret(self) -> float:
+        """Expected regret per episode of the random agent, nan without a table."""
+        if self.mdp is None or self.truth is None:
+            return float("nan")
+        return random_policy_regret(self.mdp, self.truth.value, self.cap)
+
+
+@dataclass(kw_only=True)
+class Run:
+    """The rows of one run and what they add up to."""
+
+    agent: str
+    world: World
+    seed: int
+    depth: int | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    transitions: list[tuple[Any, ...]] = field(default_factory=list)
+    posterior_updates: int = 0
+    seconds: float = 0.0
+
+    @property
+    def episodes(self) -> pd.DataFrame:
+        """One row per episode, with the columns EPISODE_COLUMNS."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=list(EPISODE_COLUMNS))
+
+    @property
+    def regret(self) -> list[float]:
+        """Regret of each episode."""
+        return [row["regret"] for row in self.rows]
+
+    @property
+    def learning_time(self) -> int | None:
+        """The paper's learning time on Deep Sea, the trailing-mean rule elsewhere; None if not reached."""
+        if self.world.name == "deep-sea":
+            return learning_time(self.regret)
+        return trailing_learning_time(self.regret, self.world.random_regret)
+
+    @property
+    def bsuite_learning_time(self) -> int | None:
+        """The learning time by bsuite's rule: fewer than 90 % bad episodes so far."""
+        return bsuite_learning_time([row["bad"] for row in self.rows])
+
+    @property
+    def found_episode(self) -> int | None:
+        """The first episode with the optimal return; None if there was none, or if returns are random."""
+        if (
+            self.world.mdp is None
+            or not self.world.mdp.is_deterministic
+            or np.count_nonzero(self.world.mdp.initial) > 1
+        ):
+            return None
+        return found_episode([row["return"] for row in self.rows], self._optimal_return)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers of the run under the names of `explore --json`."""
+        regret = float(np.sum(self.regret)) if self.rows else 0.0
+        return {
+            "seed": self.seed,
+            "episodes": len(self.rows),
+            "found_episode": self.found_episode,
+            "learning_time": self.learning_time,
+            "cumulative_regret": None if np.isnan(regret) else regret,
+            "posterior_updates": self.posterior_updates,
+            "seconds": self.seconds,
+        }
+
+    @property
+    def _optimal_return(self) -> float:
+        assert self.world.mdp is not None
+        assert self.world.truth is not None
+        return float(self.world.mdp.initial @ self.world.truth.value)
+
+
+def make_world(environment: Any, *, cap: int | None = None, discount: float | None = None, **options: Any) -> World:
+    """Return the world of a `FiniteMDP`, a Gymnasium environment or its id.
+
+    `cap` is the most steps an episode may take: by default the environment's own time limit, the longest path of a
+    problem without loops, else the larger of 100 and 4 steps per state. `options` go to `FiniteMDP.from_gymnasium`.
+    """
+    if cap is not None and cap < 1:
+        raise InvalidInputError(f"the episode cap must be at least 1, got {cap}")
+    if isinstance(environment, FiniteMDP):
+        return World(
+            simulator=TableSimulator(environment),
+            space=environment.space,
+            mdp=environment,
+            name=environment.name,
+            cap=cap or default_cap(environment),
+        )
+    step_cost = float(options.pop("step_cost", 0.0))
+    made = make_gymnasium(environment, **options)
+    gamma = 1.0 if discount is None else discount
+    limit = getattr(made.spec, "max_episode_steps", None)
+    if getattr(made.unwrapped, "P", None) is None:
+        space, mdp = space_of_gymnasium(made, gamma), None
+    else:
+        mdp = getattr(made.unwrapped, "mdp", None) or read_gymnasium_table(made, discount=gamma, step_cost=step_cost)
+        space = mdp.space
+    name = mdp.name if mdp is not None else made.spec.id
+    cap = cap or limit or (default_cap(mdp) if mdp is not None else DEFAULT_CAP)
+    return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
+
+
+def default_cap(mdp: FiniteMDP) -> int:
+    """Return the longest path of a problem without loops, else the larger of 100 and 4 steps per state."""
+    if mdp.space.layer is not None:
+        return int(mdp.space.layer.max())
+    if is_acyclic(mdp.space, mdp.transitions):
+        return mdp.space.num_states
+    return max(DEFAULT_CAP, 4 * mdp.space.num_states)
+
+
+def spawn_seeds(seed: int | np.random.SeedSequence) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
+    """Return independent seeds for the environment and the agent of one run."""
+    sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+    # Built by hand, not by `spawn`, which would count up and give another answer at the second call.
+    environment, agent = (
+        np.random.SeedSequence(sequence.entropy, spawn_key=(*sequence.spawn_key, child)) for child in (0, 1)
+    )
+    return environment, agent
+
+
+def explore(
+    agent: Agent,
+    env: Any,
+    *,
+    episodes: int = 300,
+    seed: int = 0,
+    cap: int | None = None,
+    depth: int | None = None,
+    until_learned: bool = False,
+    keep_transitions: bool = True,
+    callback: Callable[[Run], None] | None = None,
+) -> Run:
+    """Let the agent act in `env` for some episodes and return the run.
+
+    `env` is a `FiniteMDP`, a Gymnasium environment or its id, or a `World`. An episode that is cut off at `cap` steps
+    has not reached a goal. `until_learned` stops at the learning time. `callback` is called after every episode.
+    The environment draws from its own stream of `seed`. If interrupted, the finished episodes stay in the run that the
+    callback saw.
+    """
+    if episodes < 1:
+        raise InvalidInputError(f"episodes must be at least 1, got {episodes}")
+    world = env if isinstance(env, World) else make_world(env, cap=cap)
+    run = Run(agent=agent.name, world=world, seed=seed, depth=depth)
+    rng = np.random.default_rng(spawn_seeds(seed)[0])
+    seen = np.zeros(world.space.num_pairs, dtype=bool)
+    evaluate_fn = _plan_evaluator(world)
+    _ = world.truth, world.random_regret  # solved before the clock starts
+    for episode in range(1, episodes + 1):
+        started = time.perf_counter()
+        row = _play_episode(agent, world, rng, seen, run if keep_transitions else None, episode)
+        elapsed = time.perf_counter() - started
+        row["policy_regret"] = evaluate_fn(agent.held_plan(), row)
+        run.seconds += elapsed
+        run.rows.append(
+            row
+            | {
+                "agent": agent.name,
+                "environment": world.name,
+                "depth": depth,
+                "seed": seed,
+                "episode": episode,
+                "seconds": elapsed,
+            }
+        )
+        run.posterior_updates = agent.num_updates
+        if callback is not None:
+            callback(run)
+        if until_learned and run.learning_time is not None:
+            break
+    return run
+
+
+def _play_episode(
+    agent: Agent, world: World, rng: np.random.Generator, seen: np.ndarray, run: Run | None, episode: int
+) -> dict[str, Any]:
+    """Play one episode and return what it was worth."""
+    state = world.simulator.reset(rng)
+    truth = world.truth
+    best = float(truth.value[state]) if truth is not None else float("nan")
+    agent.begin_episode(state)
+    total, weight, new_pairs, largest_gap, terminated = 0.0, 1.0, 0, 0.0, False
+    steps = 0
+    while not terminated and steps < world.cap:
+        action = agent.act(state)
+        pair = world.space.pair(state, action)
+        next_state, reward, terminated = world.simulator.step(action)
+        agent.observe(_observation(agent, world, pair, (state, action, reward, next_state, terminated)))
+        if truth is not None:
+            largest_gap = max(largest_gap, float(truth.value[state] - truth.pair_q[pair]))
+        new_pairs += not seen[pair]
+        seen[pair] = True
+        if run is not None:
+            run.transitions.append((run.seed, episode, steps, state, action, reward, next_state, int(terminated)))
+        total += weight * reward
+        weight *= world.space.discount
+        state = next_state
+        steps += 1
+    agent.end_episode()
+    return {
+        "return": total,
+        "regret": best - total,
+        "new_pairs": int(new_pairs),
+        "steps": steps,
+        "reached_goal": terminated,
+        # bsuite calls an episode bad that left the way to the treasure; elsewhere: that gave away half of the optimum.
+        "bad": bool(largest_gap > 0.5 * abs(best)),
+    }
+
+
+def _observation(agent: Agent, world: World, pair: int, step: tuple[int, int, float, int, bool]) -> Observation:
+    """Return what the agent is told: the row and the mean reward only where it may know them."""
+    state, action, reward, next_state, terminated = step
+    mdp = world.mdp
+    told = mdp is not None and agent.transitions != "dirichlet"
+    row = mdp.transitions.row(pair) if told and mdp is not None else None
+    exact = told and mdp is not None and mdp.reward_sd[pair] == 0.0
+    return Observation(
+        state=state,
+        action=action,
+        reward=reward,
+        next_state=next_state,
+        terminated=terminated,
+        row=row,
+        mean_reward=float(mdp.rewards[pair]) if exact and mdp is not None else None,
+    )
+
+
+def _plan_evaluator(world: World) -> Callable[[IntArray | None, dict[str, Any]], float]:
+    """Return the function that gives V*(s₀) − V^π(s₀) of a held plan, with the last answer kept."""
+    last: list[Any] = [None, float("nan")]
+
+    def evaluate(held: IntArray | None, row: dict[str, Any]) -> float:
+        if held is None or world.mdp is None or world.truth is None:
+            return float("nan")
+        if world.mdp.is_deterministic:
+            return float(row["regret"])
+        if held is not last[0]:
+            value = world.truth.value - plan_value(world.mdp, held, world.cap)
+            last[0], last[1] = held, float(world.mdp.initial @ value)
+        return float(last[1])
+
+    return evaluate
+
+
+def explored_pairs(run: Run) -> Iterator[tuple[int, int]]:
+    """Yield the (state, action) pairs of a run in the order in which they were first seen."""
+    yield from dict.fromkeys((row[3], row[4]) for row in run.transitions)

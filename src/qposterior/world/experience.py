@@ -1,0 +1,257 @@
+"""What has been seen of an MDP, as sufficient statistics: its size depends on the pairs, never on the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qposterior.errors import ContradictionError, InvalidInputError
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
+from qposterior.world.transitions import TransitionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from qposterior.world.mdp import FiniteMDP
+    from qposterior.world.space import StateActionSpace
+
+Row = tuple[IntArray, FloatArray]
+"""Successors and their probabilities (revealed) or counts (counted)."""
+
+HEADER = "qposterior-experience 1"
+SAME_REWARD = 1e-12
+"""Relative difference below which two readings of a deterministic reward are the same reading."""
+
+
+class Experience:
+    """Per pair: how often it was seen, the mean and squared deviation of its rewards, and its transition row.
+
+    `transitions="revealed"`: the row of a pair becomes known on its first visit (the paper's setting), given as `row`
+    or else taken to lead to the one successor seen. `"counted"`: successors are counted, the row stays unknown.
+    `rewards="deterministic"`: a second, different reward of a pair is an error, and a repeated reading adds nothing to
+    what is known. `"noisy"`: rewards are readings around an unknown mean.
+    """
+
+    def __init__(
+        self, space: StateActionSpace, *, transitions: str = "revealed", rewards: str = "deterministic"
+    ) -> None:
+        for value, allowed in ((transitions, ("revealed", "counted")), (rewards, ("deterministic", "noisy"))):
+            if value not in allowed:
+                raise InvalidInputError(f"expected one of {allowed}, got {value!r}")
+        self.space = space
+        self.transitions = transitions
+        self.rewards = rewards
+        self.count: IntArray = np.zeros(space.num_pairs, dtype=np.int64)
+        self.reward_mean: FloatArray = np.zeros(space.num_pairs)
+        self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
+        self._rows: dict[int, Row] = {}
+
+    @classmethod
+    def of_pairs(cls, mdp: FiniteMDP, pairs: Iterable[tuple[int, int]]) -> Experience:
+        """Return the experience in which these (state, action) pairs are explored: mean reward and row revealed."""
+        seen = cls(mdp.space, rewards="noisy" if mdp.reward_sd.any() else "deterministic")
+        for state, action in pairs:
+            k = mdp.space.pair(state, action)
+            row = mdp.transitions.row(k)
+            seen.record(state, action, float(mdp.rewards[k]), int(row[0][0]), row=row)
+        return seen
+
+    def record(
+        self,
+        state: int,
+        action: int,
+        reward: float,
+        next_state: int,
+        terminated: bool | None = None,
+        row: Row | None = None,
+        mean_reward: float | None = None,
+    ) -> bool:
+        """Add one transition; return whether its pair was new.
+
+        `row` reveals the whole transition row, `mean_reward` the mean that stands for this reward (where the reward
+        depends on a random successor, the reading itself would look like a contradiction). `terminated`, where given,
+        must agree with the goals of the space.
+        """
+        k = self.space.pair(state, action)
+        self.space.check_state(next_state, "next_state")
+        if terminated is not None and bool(terminated) != bool(self.space.is_goal[next_state]):
+            is_or_not = "is not" if terminated else "is"
+            raise ContradictionError(
+                f"terminated={bool(terminated)} after state {state}, action {action}, "
+                f"but state {next_state} {is_or_not} a goal of the space"
+            )
+        value = float(reward if mean_reward is None else mean_reward)
+        if not np.isfinite(value):
+            raise InvalidInputError(f"the reward of state {state}, action {action} must be finite, got {value}")
+        is_new = bool(self.count[k] == 0)
+        self._check_reward(k, value)
+        self._record_row(k, next_state, row)
+        self._record_reward(k, value)
+        return is_new
+
+    @property
+    def observed(self) -> BoolArray:
+        """``(K,)`` mask of the pairs seen at least once: the set O."""
+        return self.count > 0
+
+    @property
+    def observed_pairs(self) -> IntArray:
+        """The flat indices of O, ascending."""
+        return np.flatnonzero(self.count)
+
+    @property
+    def num_observed(self) -> int:
+        """|O|."""
+        return int(np.count_nonzero(self.count))
+
+    def row(self, pair: int) -> Row:
+        """Return successors and probabilities (revealed) or counts (counted) of an observed pair."""
+        return self._rows[pair]
+
+    def table(self) -> TransitionTable:
+        """Return the rows of the observed pairs, in the order of `observed_pairs`; counted rows as frequencies."""
+        rows = [self._rows[int(k)] for k in self.observed_pairs]
+        lengths = [successors.size for successors, _ in rows]
+        return TransitionTable(
+            num_states=self.space.num_states,
+            row_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
+            successor=np.concatenate([r[0] for r in rows]) if rows else np.empty(0, dtype=np.int64),
+            probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
+        )
+
+    def copy(self) -> Experience:
+        """Return an independent copy."""
+        return self.merge(Experience(self.space, transitions=self.transitions, rewards=self.rewards))
+
+    def merge(self, other: Experience) -> Experience:
+        """Return what both have seen together (Chan's pairwise update of means and deviations)."""
+        if self.space != other.space:
+            raise InvalidInputError(f"cannot merge experiences of two spaces: {self.space} and {other.space}")
+        if (self.transitions, self.rewards) != (other.transitions, other.rewards):
+            raise InvalidInputError(
+                f"cannot merge {self.transitions}/{self.rewards} with {other.transitions}/{other.rewards} experience"
+            )
+        merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
+        merged._rows = dict(self._rows)
+        for k, row in other._rows.items():
+            if self.count[k]:
+                self._check_reward(k, other.reward_mean[k])
+                merged._rows[k] = merged._combine(k, row)
+            else:
+                merged._rows[k] = row
+        n, m = self.count, other.count
+        total = np.maximum(n + m, 1)
+        gap = other.reward_mean - self.reward_mean
+        merged.count = n + m
+        merged.reward_mean = np.where(n == 0, other.reward_mean, self.reward_mean + gap * m / total)
+        merged.reward_deviation = self.reward_deviation + other.reward_deviation + gap**2 * n * m / total
+        if self.rewards == "deterministic":
+            merged.reward_deviation[:] = 0.0
+            merged.reward_mean = np.where(n == 0, other.reward_mean, self.reward_mean)
+        return merged
+
+    def to_text(self) -> str:
+        """Return a compact text form, a line per pair: state action count mean deviation successor:weight …"""
+        lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
+        for k in self.observed_pairs:
+            successors, weights = self._rows[int(k)]
+            row = " ".join(f"{s}:{w!r}" for s, w in zip(successors.tolist(), weights.tolist(), strict=True))
+            lines.append(
+                f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
+                f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
+            )
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_text(cls, text: str, space: StateActionSpace) -> Experience:
+        """Return the experience of a `to_text` form over this space."""
+        head, *lines = text.strip().splitlines()
+        if not head.startswith(HEADER + " ") or not head.endswith(f"pairs={space.num_pairs}"):
+            raise InvalidInputError(f"expected the header {HEADER!r} for {space.num_pairs} pairs, got {head!r}")
+        transitions, rewards, _ = head[len(HEADER) :].split()
+        seen = cls(space, transitions=transitions, rewards=rewards)
+        for line in lines:
+            state, action, count, mean, deviation, *row = line.split()
+            k = space.pair(int(state), int(action))
+            seen.count[k], seen.reward_mean[k], seen.reward_deviation[k] = int(count), float(mean), float(deviation)
+            entries = [entry.split(":") for entry in row]
+            seen._rows[k] = (
+                np.array([int(s) for s, _ in entries], dtype=np.int64),
+                np.array([float(w) for _, w in entries]),
+            )
+        return seen
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Experience):
+            return NotImplemented
+        return self.space == other.space and self.to_text() == other.to_text()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Experience({self.num_observed} of {self.space.num_pairs} pairs seen in {int(self.count.sum())} "
+            f"transitions, {self.transitions} transitions, {self.rewards} rewards)"
+        )
+
+    def _frequencies(self, row: Row) -> FloatArray:
+        return row[1] / row[1].sum() if self.transitions == "counted" else row[1]
+
+    def _record_reward(self, k: int, value: float) -> None:
+        self.count[k] += 1
+        if self.rewards == "deterministic" and self.count[k] > 1:
+            return  # the same value again, up to rounding: the first reading stands
+        gap = value - self.reward_mean[k]
+        self.reward_mean[k] += gap / self.count[k]
+        self.reward_deviation[k] += gap * (value - self.reward_mean[k])
+
+    def _check_reward(self, k: int, value: float) -> None:
+        known = float(self.reward_mean[k])
+        if self.rewards == "noisy" or self.count[k] == 0:
+            return
+        if abs(value - known) > SAME_REWARD * max(1.0, abs(known)):
+            raise ContradictionError(
+                f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has paid both {known!r} and "
+                f'{value!r}; a deterministic reward has one value (use rewards="noisy" for readings around a mean)'
+            )
+
+    def _record_row(self, k: int, next_state: int, row: Row | None) -> None:
+        single = np.array([next_state], dtype=np.int64), np.ones(1)
+        if self.transitions == "counted":
+            self._rows[k] = self._combine(k, single) if k in self._rows else single
+        elif row is not None:
+            self._rows[k] = self._checked_row(k, row)
+        elif k not in self._rows:
+            self._rows[k] = single
+        elif next_state not in self._rows[k][0]:
+            raise ContradictionError(
+                f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has led both to "
+                f"{self._rows[k][0].tolist()} and to {next_state}; a revealed row is known after one look "
+                '(pass the whole row as `row`, or use transitions="counted")'
+            )
+
+    def _checked_row(self, k: int, row: Row) -> Row:
+        successors, weights = np.asarray(row[0], dtype=np.int64), np.asarray(row[1], dtype=float)
+        order = np.argsort(successors)
+        successors, weights = successors[order], weights[order]
+        if not (np.all(weights > 0.0) and abs(weights.sum() - 1.0) < 1e-8):
+            raise InvalidInputError(f"a transition row must be positive and sum to 1, got {weights.tolist()}")
+        if successors.size == 0 or successors[0] < 0 or successors[-1] >= self.space.num_states:
+            raise InvalidInputError(f"successors must lie in 0 … {self.space.num_states - 1}, got {successors}")
+        if k in self._rows:
+            return self._combine(k, (successors, weights))
+        return successors, weights
+
+    def _combine(self, k: int, row: Row) -> Row:
+        """Return the row of pair k after another look at it: added counts, or the same revealed row."""
+        known = self._rows[k]
+        if self.transitions == "counted":
+            successors, where = np.unique(np.concatenate([known[0], row[0]]), return_inverse=True)
+            return successors, sum_by(where, np.concatenate([known[1], row[1]]), successors.size)
+        if not (np.array_equal(known[0], row[0]) and np.allclose(known[1], row[1], rtol=1e-9)):
+            raise ContradictionError(
+                f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has two transition rows: "
+                f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
+            )
+        return known

@@ -1,0 +1,156 @@
+"""What an agent knows before it acts: states, admissible actions, goals, discount. Never transitions or rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StateActionSpace:
+    """States, admissible actions, goals and the discount, with a flat index over the K admissible non-goal pairs.
+
+    The flat index is the paper's ν (def. tabular): pairs are ordered by state, then by action, and every inner loop
+    runs over it. Goal states have no pairs; their value is 0.
+    """
+
+    num_states: int
+    num_actions: int
+    pair_state: IntArray  # (K,)
+    pair_action: IntArray  # (K,)
+    first_pair: IntArray  # (S + 1,)  the pairs of state s are first_pair[s]:first_pair[s + 1]
+    is_goal: BoolArray  # (S,)
+    discount: float
+    layer: IntArray | None = None  # (S,)  step at which a state can be reached, where there is only one such step
+
+    @classmethod
+    def from_mask(
+        cls,
+        admissible: npt.ArrayLike,
+        is_goal: npt.ArrayLike,
+        *,
+        discount: float = 1.0,
+        layer: npt.ArrayLike | None = None,
+    ) -> StateActionSpace:
+        """Build the space from an ``(S, A)`` mask of admissible actions and an ``(S,)`` mask of goals."""
+        goal_states: BoolArray = np.array(is_goal, dtype=bool)
+        allowed: BoolArray = np.array(admissible, dtype=bool) & ~goal_states[:, None]
+        if not 0.0 < discount <= 1.0:
+            raise InvalidInputError(f"discount must lie in (0, 1], got {discount}")
+        if goal_states.all():
+            raise InvalidInputError("every state is a goal; at least one state must have something to decide")
+        stuck = np.flatnonzero(~allowed.any(axis=1) & ~goal_states)
+        if stuck.size:
+            raise InvalidInputError(
+                f"state {stuck[0]} has no admissible action; allow one in `actions`, or list the state in `goal`"
+            )
+        pair_state, pair_action = (x.astype(np.int64) for x in np.nonzero(allowed))
+        for array in (pair_state, pair_action, goal_states):
+            array.flags.writeable = False
+        return cls(
+            num_states=allowed.shape[0],
+            num_actions=allowed.shape[1],
+            pair_state=pair_state,
+            pair_action=pair_action,
+            first_pair=segment_starts(pair_state, allowed.shape[0]),
+            is_goal=goal_states,
+            discount=float(discount),
+            layer=None if layer is None else np.array(layer, dtype=np.int64),
+        )
+
+    @property
+    def num_pairs(self) -> int:
+        """K, the number of admissible non-goal pairs."""
+        return int(self.pair_state.size)
+
+    @cached_property
+    def pair_index(self) -> IntArray:
+        """``(S, A)`` flat index of each pair, −1 where inadmissible or a goal."""
+        index = np.full((self.num_states, self.num_actions), -1, dtype=np.int64)
+        index[self.pair_state, self.pair_action] = np.arange(self.num_pairs)
+        return index
+
+    @property
+    def goals(self) -> IntArray:
+        """The goal states."""
+        return np.flatnonzero(self.is_goal)
+
+    @property
+    def deciding_states(self) -> IntArray:
+        """The states that have something to decide: all but the goals."""
+        return np.flatnonzero(~self.is_goal)
+
+    def check_state(self, state: int, role: str = "state") -> None:
+        """Raise unless `state` is one of 0 … S−1."""
+        if not 0 <= state < self.num_states:
+            raise InvalidInputError(f"{role} must lie in 0 … {self.num_states - 1}, got {state}")
+
+    def pair(self, state: int, action: int) -> int:
+        """Return the flat index of an admissible pair; raise for any other."""
+        self.check_state(state)
+        if self.is_goal[state]:
+            raise InvalidInputError(f"state {state} is a goal; nothing is decided there")
+        known = 0 <= action < self.num_actions
+        index = int(self.pair_index[state, action]) if known else -1
+        if index < 0:
+            raise InvalidInputError(
+                f"action {action} is not admissible in state {state}; admissible are {self.actions(state).tolist()}"
+            )
+        return index
+
+    def actions(self, state: int) -> IntArray:
+        """Return the admissible actions of a state (none for a goal)."""
+        self.check_state(state)
+        return self.pair_action[self.first_pair[state] : self.first_pair[state + 1]]
+
+    def to_table(self, values: npt.ArrayLike) -> FloatArray:
+        """Spread ``(..., K)`` values over ``(..., S, A)``: nan where inadmissible, 0 at goals (Q(goal) = 0)."""
+        values = np.asarray(values, dtype=float)
+        table = np.full((*values.shape[:-1], self.num_states, self.num_actions), np.nan)
+        table[..., self.pair_state, self.pair_action] = values
+        table[..., self.is_goal, :] = 0.0
+        return table
+
+    def maximum(self, values: FloatArray) -> FloatArray:
+        """Return ``(..., S)`` max over the admissible actions of ``(..., K)`` values; goals get 0."""
+        best = np.zeros((*values.shape[:-1], self.num_states))
+        best[..., self.deciding_states] = np.maximum.reduceat(values, self.first_pair[self.deciding_states], axis=-1)
+        return best
+
+    def greedy(self, values: FloatArray, tolerance: float = 0.0) -> IntArray:
+        """Return ``(S,)`` best action of ``(K,)`` values: the lowest within `tolerance` of the best; −1 at goals."""
+        best = self.maximum(values)
+        tied = values >= best[self.pair_state] - tolerance
+        policy = np.full(self.num_states, -1, dtype=np.int64)
+        # Written backwards so that the lowest tied action is written last.
+        policy[self.pair_state[tied][::-1]] = self.pair_action[tied][::-1]
+        return policy
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StateActionSpace):
+            return NotImplemented
+        return (
+            self.num_states == other.num_states
+            and self.num_actions == other.num_actions
+            and self.discount == other.discount
+            and np.array_equal(self.pair_state, other.pair_state)
+            and np.array_equal(self.pair_action, other.pair_action)
+            and np.array_equal(self.is_goal, other.is_goal)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"StateActionSpace({self.num_states} states, {self.num_pairs} pairs, "
+            f"{int(self.is_goal.sum())} goals, discount {self.discount:g})"
+        )

@@ -1,0 +1,201 @@
+"""The command line, as a user meets it: real processes, real exit codes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "default"}
+
+
+def call(*arguments, **options):
+    command = [sys.executable, "-m", "qposterior", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, check=False, **options)
+
+
+FIELDS = [
+    "seed",
+    "episodes",
+    "found_episode",
+    "learning_time",
+    "cumulative_regret",
+    "posterior_updates",
+    "seconds",
+]
+
+
+def test_explore_prints_one_object_per_seed():
+    answer = call("explore", "deep-sea", "--agent", "r-max", "--depth", 10, "--seeds", 3, "--seed", 4, "--json", "-")
+    assert answer.returncode == 0
+    assert answer.stderr == ""
+    rows = json.loads(answer.stdout)
+    assert [row["seed"] for row in rows] == [4, 5, 6]
+    assert all(list(row) == FIELDS for row in rows)
+    assert all(30 <= row["learning_time"] <= 36 for row in rows)
+
+
+def test_an_unlearned_run_says_null():
+    answer = call("explore", "deep-sea", "--agent", "random", "--depth", 12, "--episodes", 5, "--json", "-")
+    row = json.loads(answer.stdout)[0]
+    assert row["learning_time"] is None
+    assert row["found_episode"] is None
+
+
+def test_until_learned_ends_a_seed_early():
+    answer = call("explore", "deep-sea", "--depth", 8, "--until", "learned", "--json", "-")
+    row = json.loads(answer.stdout)[0]
+    assert row["episodes"] == row["learning_time"] < 40
+
+
+def read_everything(folder):
+    """Every byte that must repeat: all but the seconds."""
+    with gzip.open(folder / "transitions.csv.gz", "rt") as stream:
+        transitions = stream.read()
+    with (folder / "episodes.csv").open() as stream:
+        episodes = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(stream)]
+    summary = [
+        {k: v for k, v in row.items() if k != "seconds"} for row in json.loads((folder / "summary.json").read_text())
+    ]
+    picture = (folder / "regret.png").read_bytes()
+    return transitions, episodes, summary, picture
+
+
+def test_the_run_directory_holds_everything_and_repeats_byte_by_byte(tmp_path):
+    arguments = ["explore", "deep-sea", "--agent", "psrl-deterministic", "--depth", 6, "--seeds", 2, "--episodes", 30]
+    for name, threads in (("one", "1"), ("two", "2")):
+        answer = subprocess.run(
+            [sys.executable, "-m", "qposterior", *map(str, arguments), "--out", str(tmp_path / name)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=ENVIRONMENT
+            | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "NUMBA_NUM_THREADS": threads},
+        )
+        assert answer.stdout.strip().splitlines()[-1] == str(tmp_path / name)
+    one, two = read_everything(tmp_path / "one"), read_everything(tmp_path / "two")
+    assert one == two
+    settings = json.loads((tmp_path / "one" / "settings.json").read_text())
+    assert settings["settings"]["depth"] == 6
+    assert "numpy" in settings["versions"]
+    transitions = list(csv.DictReader(one[0].splitlines()))
+    assert len(transitions) == 2 * 30 * 5
+    assert list(transitions[0]) == ["seed", "episode", "step", "state", "action", "reward", "next_state", "terminated"]
+    assert {row["seed"] for row in transitions} == {"0", "1"}
+    assert (tmp_path / "one" / "regret.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_existing_directory_is_refused_unless_forced_and_foreign_files_are_never_removed(tmp_path):
+    out = tmp_path / "run"
+    arguments = ["explore", "deep-sea", "--depth", 4, "--episodes", 3, "--out", out]
+    assert call(*arguments).returncode == 0
+    again = call(*arguments)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    assert call(*arguments, "--force").returncode == 0
+    (out / "thesis.tex").write_text("years of work")
+    foreign = call(*arguments, "--force")
+    assert foreign.returncode == 2
+    assert "thesis.tex" in foreign.stderr
+    assert (out / "thesis.tex").read_text() == "years of work"
+
+
+def test_a_json_file_is_not_overwritten_without_force(tmp_path):
+    target = tmp_path / "rows.json"
+    arguments = ["explore", "deep-sea", "--depth", 4, "--episodes", 3, "--json", target]
+    assert call(*arguments).returncode == 0
+    assert json.loads(target.read_text())[0]["episodes"] == 3
+    assert call(*arguments).returncode == 2
+    assert call(*arguments, "--force").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explore", "deep-sea", "--depth", "1"], "at least 2, got 1"),
+        (["explore", "deep-sea", "--depth", "-3"], "at least 2, got -3"),
+        (["explore", "deep-sea", "--depth", "ten"], "ten"),
+        (["explore", "deep-sea", "--seeds", "0"], "at least 1, got 0"),
+        (["explore", "deep-sea", "--episodes", "0"], "at least 1, got 0"),
+        (["explore", "deep-sae"], "did you mean 'deep-sea'"),
+        (["explore", "FrozenLak-v1"], "did you mean 'FrozenLake-v1'"),
+        (["explore", "deep-sea", "--agent", "psrl-deterministc"], "did you mean 'psrl-deterministic'"),
+        (["explore", "CartPole-v1", "--agent", "random"], "Discrete"),
+        (["explore", "deep-sea", "--out", "/proc/nowhere"], "cannot write"),
+        (["explore", "deep-sea", "--json", "/nowhere/x.json"], "no directory"),
+        (["explore", "deep-sea", "--env-option", "depth"], "KEY=VALUE"),
+        (["explore", "deep-sea", "--env-option", "depth=[1]"], "deep-sea"),
+        (["explore", "two-state", "--depth", "3"], "no depth"),
+        (["explore", "deep-sea", "--max-steps", "0"], "at least 1"),
+        (["explore"], "ENV"),
+        (["explor"], "explor"),
+        (["list", "colours"], "colours"),
+    ],
+)
+def test_bad_usage_is_one_clear_line_and_exit_code_2(arguments, words):
+    answer = call(*arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in answer.stderr
+    assert words in answer.stderr
+
+
+def test_a_bad_agent_is_found_before_the_directory_is_made(tmp_path):
+    out = tmp_path / "run"
+    assert call("explore", "deep-sea", "--agent", "nobody", "--out", out).returncode == 2
+    assert not out.exists()
+
+
+def test_an_ill_posed_problem_is_a_failed_run():
+    answer = call("explore", "FrozenLake-v1", "--agent", "random", "--episodes", 2)
+    assert answer.returncode == 1
+    assert "step cost" in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_ctrl_c_leaves_readable_files_and_exit_code_130(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "qposterior", "explore", "deep-sea", "--depth", "40", "--agent"]
+    command += ["psrl-deterministic", "--episodes", "100000", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    deadline = time.monotonic() + 60
+    while not (out / "transitions.csv.gz").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.strip() == "qposterior: interrupted"
+    with (out / "episodes.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert rows
+    with gzip.open(out / "transitions.csv.gz", "rt") as stream:
+        assert len(list(csv.DictReader(stream))) == 39 * len(rows)
+    assert (out / "regret.png").exists()
+
+
+def test_help_version_and_lists():
+    assert "Examples" in call("--help").stdout
+    assert "explore" in call("explore", "--help").stdout
+    assert call("--version").stdout.startswith("qposterior, version ")
+    assert "psrl-deterministic" in call("list", "agents").stdout
+    assert "deep-sea-loops" in call("list", "environments").stdout
+
+
+def test_help_does_not_load_the_heavy_libraries():
+    code = (
+        "import sys, runpy; sys.argv = ['qposterior', '--help']\n"
+        "try: runpy.run_module('qposterior', run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'numpy', 'scipy', 'pandas', 'gymnasium', 'numba', 'matplotlib'} & set(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert answer.stdout.strip().splitlines()[-1] == "[]"

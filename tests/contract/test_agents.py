@@ -1,0 +1,143 @@
+"""One contract for every agent: it acts admissibly, learns without the truth, repeats itself under the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent
+from qposterior.agents.registry import AGENTS
+from qposterior.experiments.explore import make_world, spawn_seeds
+
+WORLDS = {
+    "deep-sea": {"depth": 4},
+    "deep-sea-loops": {"depth": 3},
+    "five-state": {},
+    "river-swim": {"depth": 3},
+    "bandit": {},
+    "random-mdp": {"depth": 4},
+}
+
+
+def run(name, world, *, seed=0, episodes=6, transitions=None, **options):
+    agent = qp.make_agent(
+        name, world.mdp, horizon=world.cap, transitions=transitions, seed=spawn_seeds(seed)[1], **options
+    )
+    return agent, qp.explore(agent, world, episodes=episodes, seed=seed)
+
+
+@pytest.mark.parametrize("transitions", TRANSITION_KNOWLEDGE)
+@pytest.mark.parametrize("environment", WORLDS)
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_acts_in_every_world_under_every_knowledge(name, environment, transitions):
+    world = make_world(qp.make_environment(environment, **WORLDS[environment]))
+    agent, result = run(name, world, transitions=transitions, episodes=3)
+    assert agent.transitions == transitions
+    assert len(result.rows) == 3
+    for _, _, step, state, action, _, _, terminated in result.transitions:
+        assert action in world.space.actions(state)
+        assert step < world.cap
+        assert terminated in (0, 1)
+    held = agent.held_plan()
+    assert held is None or held.shape[1] == world.space.num_states
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_the_same_seed_gives_the_same_run_and_another_seed_another_one(name):
+    world = make_world(qp.make_environment("deep-sea", depth=8))
+    one, two, other = (run(name, world, seed=seed, episodes=10)[1].transitions for seed in (3, 3, 4))
+    assert one == two
+    assert [row[1:] for row in one] != [row[1:] for row in other]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_agents_satisfy_the_protocol(name):
+    members = [member for member in vars(Agent) if not member.startswith("_")] + list(Agent.__annotations__)
+    agent = qp.make_agent(name, qp.make_environment("two-state"), horizon=5)
+    assert all(hasattr(agent, member) for member in members)
+    assert agent.name == name
+
+
+@pytest.mark.parametrize("name", ["r-max", "psrl-deterministic"])
+@pytest.mark.parametrize("transitions", ["known", "revealed"])
+def test_model_agents_end_up_with_the_optimal_policy(name, transitions):
+    world = make_world(qp.make_environment("deep-sea", depth=5))
+    _, result = run(name, world, transitions=transitions, episodes=80)
+    assert all(abs(regret) < 1e-9 for regret in result.regret[-10:])
+
+
+def test_agents_see_rows_only_when_they_may():
+    world = make_world(qp.make_environment("random-mdp", num_states=4, seed=2))
+
+    class Spy:
+        name, transitions, num_updates = "spy", "revealed", 0
+
+        def __init__(self, transitions):
+            self.transitions, self.seen = transitions, []
+
+        begin_episode = end_episode = lambda self, *_: None
+
+        def act(self, state):
+            return 0
+
+        def observe(self, observation):
+            self.seen.append(observation)
+
+        def held_plan(self):
+            return None
+
+    for transitions, told in (("known", True), ("revealed", True), ("dirichlet", False)):
+        spy = Spy(transitions)
+        qp.explore(spy, world, episodes=2, seed=0)
+        assert all((o.row is not None) == told and (o.mean_reward is not None) == told for o in spy.seen)
+    noisy = make_world(qp.make_environment("bandit"))
+    spy = Spy("revealed")
+    qp.explore(spy, noisy, episodes=2, seed=0)
+    assert all(o.row is not None and o.mean_reward is None for o in spy.seen)
+
+
+def test_r_max_needs_the_table_when_transitions_are_known():
+    from qposterior.agents.r_max import RMaxAgent
+
+    with pytest.raises(qp.InvalidInputError, match="table="):
+        RMaxAgent(qp.make_environment("two-state").space, max_reward=0.0, horizon=3, transitions="known")
+
+
+def test_unknown_agents_and_options_are_named():
+    mdp = qp.make_environment("two-state")
+    with pytest.raises(qp.InvalidInputError, match="did you mean 'r-max'"):
+        qp.make_agent("rmax", mdp, horizon=3)
+    with pytest.raises(qp.InvalidInputError, match="colour"):
+        qp.make_agent("random", mdp, horizon=3, colour=1)
+    with pytest.raises(qp.InvalidInputError, match="epsilon"):
+        qp.make_agent("q-learning", mdp, horizon=3, epsilon=2.0)
+    with pytest.raises(qp.InvalidInputError, match="known"):
+        qp.make_agent("r-max", mdp, horizon=3, transitions="unknwon")
+
+
+def test_drawn_rows_follow_the_dirichlet_posterior():
+    # Two-state: pair (0, 0) seen 6 times to state 0 and twice to 1; concentration 1: mean (7, 3)/10.
+    mdp = qp.make_environment("two-state")
+    agent = qp.make_agent("psrl-deterministic", mdp, horizon=3, transitions="dirichlet", seed=0)
+    for successor in [0] * 6 + [1] * 2:
+        agent.experience.record(0, 0, -1.0, successor)
+    draws = np.array([agent.draw_rows().matrix.toarray() for _ in range(4000)])
+    np.testing.assert_allclose(draws.sum(axis=2), 1.0)
+    # Beta(7, 3): sd √(0.7·0.3/11); Beta(1, 1): sd √(1/12). 4 standard errors: false-alarm rate 6e-5 each, fixed seed.
+    for row, mean, sd in ((0, 0.7, np.sqrt(0.21 / 11)), (1, 0.5, np.sqrt(1 / 12))):
+        assert abs(draws[:, row, 0].mean() - mean) < 4 * sd / np.sqrt(4000)
+        assert abs(draws[:, row, 0].std() / sd - 1) < 0.06
+
+
+def test_revealed_successors_of_unseen_pairs_are_uniform_over_the_next_layer():
+    mdp = qp.make_environment("deep-sea", depth=4)
+    agent = qp.make_agent("psrl-deterministic", mdp, horizon=3, seed=0)
+    agent.experience.record(0, 0, 0.0, 2)
+    draws = np.array([agent.draw_rows().successor for _ in range(3000)])
+    assert set(draws[:, 0]) == {2}
+    layer = mdp.space.layer
+    assert np.array_equal(layer[draws], np.broadcast_to(layer[mdp.space.pair_state] + 1, draws.shape))
+    counts = np.bincount(draws[:, 3] - 3, minlength=3)
+    # Chi-square with 2 degrees of freedom: 18.4 is exceeded with probability 1e-4.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 18.4
