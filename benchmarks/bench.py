@@ -8,7 +8,7 @@ import learning_times
 from result_page import write_page
 
 INTRODUCTION = (
-    "Learning times in episodes, and ratios of speed measured side by side in one run. Rebuilt by `make bench`.\n"
+    "Learning times in episodes; speeds as ratios measured side by side in one run. Rebuilt by `make bench`.\n"
 )
 
 

@@ -21,7 +21,7 @@ from qposterior.experiments.metrics import (
     random_policy_regret,
     trailing_learning_time,
 )
-from qposterior.world.arrays import IntArray
+from qposterior.world.arrays import BoolArray, IntArray
 from qposterior.world.gymnasium_table import make_gymnasium, read_gymnasium_table
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import Solution, solve
@@ -219,8 +219,11 @@ def explore(
     _ = world.truth, world.random_regret  # solved before the clock starts
     for episode in range(1, episodes + 1):
         started = time.perf_counter()
-        row = _play_episode(agent, world, rng, seen, run if keep_transitions else None, episode)
+        row, steps = _play_episode(agent, world, rng, seen)
         elapsed = time.perf_counter() - started
+        # Kept only now: an interrupted episode leaves neither a row nor transitions.
+        if keep_transitions:
+            run.transitions += [(seed, episode, number, *step) for number, step in enumerate(steps)]
         row["policy_regret"] = evaluate_fn(agent.held_plan(), row)
         run.seconds += elapsed
         run.rows.append(
@@ -242,17 +245,21 @@ def explore(
     return run
 
 
+Step = tuple[int, int, float, int, int]
+"""(state, action, reward, next state, terminated)."""
+
+
 def _play_episode(
-    agent: Agent, world: World, rng: np.random.Generator, seen: np.ndarray, run: Run | None, episode: int
-) -> dict[str, Any]:
-    """Play one episode and return what it was worth."""
+    agent: Agent, world: World, rng: np.random.Generator, seen: BoolArray
+) -> tuple[dict[str, Any], list[Step]]:
+    """Play one episode, mark the pairs it saw in `seen`, and return what it was worth with its steps."""
     state = world.simulator.reset(rng)
     truth = world.truth
     best = float(truth.value[state]) if truth is not None else float("nan")
     agent.begin_episode(state)
     total, weight, new_pairs, largest_gap, terminated = 0.0, 1.0, 0, 0.0, False
-    steps = 0
-    while not terminated and steps < world.cap:
+    steps: list[Step] = []
+    while not terminated and len(steps) < world.cap:
         action = agent.act(state)
         pair = world.space.pair(state, action)
         next_state, reward, terminated = world.simulator.step(action)
@@ -261,22 +268,21 @@ def _play_episode(
             largest_gap = max(largest_gap, float(truth.value[state] - truth.pair_q[pair]))
         new_pairs += not seen[pair]
         seen[pair] = True
-        if run is not None:
-            run.transitions.append((run.seed, episode, steps, state, action, reward, next_state, int(terminated)))
+        steps.append((state, action, reward, next_state, int(terminated)))
         total += weight * reward
         weight *= world.space.discount
         state = next_state
-        steps += 1
     agent.end_episode()
-    return {
+    row = {
         "return": total,
         "regret": best - total,
         "new_pairs": int(new_pairs),
-        "steps": steps,
+        "steps": len(steps),
         "reached_goal": terminated,
         # bsuite calls an episode bad that left the way to the treasure; elsewhere: that gave away half of the optimum.
         "bad": bool(largest_gap > 0.5 * abs(best)),
     }
+    return row, steps
 
 
 def _observation(agent: Agent, world: World, pair: int, step: tuple[int, int, float, int, bool]) -> Observation:
