@@ -48,13 +48,14 @@ def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> bytes:
         mean = np.mean([curve[:shared] for curve in curves], axis=0)
         label = f"mean of {len(curves)} seeds"
         axes.plot(np.arange(1, shared + 1), mean, color=colour, linewidth=2.5, label=label)
-        axes.legend(frameon=False, loc="upper left")
+        axes.legend(frameon=False, loc="lower right")
     axes.set_xlabel("episode")
     axes.set_ylabel("cumulative regret (reward)")
     axes.set_title(title or agent)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=1)
+    axes.set_ylim(bottom=min(0.0, float(axes.get_ylim()[0])) if min(c.min() for c in curves) < 0 else 0.0)
     buffer = io.BytesIO()
     # No software version in the file: the same rows give the same bytes.
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
