@@ -8,6 +8,7 @@ import numpy as np
 
 from qposterior.errors import ContradictionError, InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
+from qposterior.world.readings import Readings, add_readings, no_readings
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Experience:
         self.reward_mean: FloatArray = np.zeros(space.num_pairs)
         self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
         self._rows: dict[int, Row] = {}
+        self._readings: dict[int, Readings] = {}  # kept of noisy rewards only
 
     @classmethod
     def of_pairs(cls, mdp: FiniteMDP, pairs: Iterable[tuple[int, int]]) -> Experience:
@@ -120,6 +122,16 @@ class Experience:
             probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
         )
 
+    def readings(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return offsets, values and weights of the readings of the observed pairs, in the order of `observed_pairs`.
+
+        Noisy rewards only; at most 256 weighted values a pair, exact until then.
+        """
+        kept = [self._readings.get(int(k), no_readings()) for k in self.observed_pairs]
+        starts = np.concatenate([[0], np.cumsum([values.size for values, _ in kept], dtype=np.int64)])
+        values, weights = (np.concatenate([r[i] for r in kept]) if kept else np.empty(0) for i in (0, 1))
+        return starts.astype(np.int64), values, weights
+
     def copy(self) -> Experience:
         """Return an independent copy."""
         return self.merge(Experience(self.space, transitions=self.transitions, rewards=self.rewards))
@@ -140,6 +152,9 @@ class Experience:
                 merged._rows[k] = merged._combine(k, row)
             else:
                 merged._rows[k] = row
+        merged._readings = dict(self._readings)
+        for k, readings in other._readings.items():
+            merged._readings[k] = add_readings(self._readings.get(k, no_readings()), readings)
         n, m = self.count, other.count
         total = np.maximum(n + m, 1)
         gap = other.reward_mean - self.reward_mean
@@ -152,11 +167,15 @@ class Experience:
         return merged
 
     def to_text(self) -> str:
-        """Return a compact text form, a line per pair: state action count mean deviation successor:weight …"""
+        """Return a compact text form, a line per pair: state action count mean deviation successor:weight …
+
+        Where rewards are noisy, `|` and reading:weight … follow.
+        """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
         for k in self.observed_pairs:
-            successors, weights = self._rows[int(k)]
-            row = " ".join(f"{s}:{w!r}" for s, w in zip(successors.tolist(), weights.tolist(), strict=True))
+            row = _entries(self._rows[int(k)])
+            if int(k) in self._readings:
+                row += " | " + _entries(self._readings[int(k)])
             lines.append(
                 f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
                 f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
@@ -172,14 +191,14 @@ class Experience:
         transitions, rewards, _ = head[len(HEADER) :].split()
         seen = cls(space, transitions=transitions, rewards=rewards)
         for line in lines:
-            state, action, count, mean, deviation, *row = line.split()
+            facts, _, readings = line.partition("|")
+            state, action, count, mean, deviation, *row = facts.split()
             k = space.pair(int(state), int(action))
             seen.count[k], seen.reward_mean[k], seen.reward_deviation[k] = int(count), float(mean), float(deviation)
-            entries = [entry.split(":") for entry in row]
-            seen._rows[k] = (
-                np.array([int(s) for s, _ in entries], dtype=np.int64),
-                np.array([float(w) for _, w in entries]),
-            )
+            successors, weights = _read_entries(row)
+            seen._rows[k] = successors.astype(np.int64), weights
+            if readings:
+                seen._readings[k] = _read_entries(readings.split())
         return seen
 
     def __eq__(self, other: object) -> bool:
@@ -202,6 +221,8 @@ class Experience:
         self.count[k] += 1
         if self.rewards == "deterministic" and self.count[k] > 1:
             return  # the same value again, up to rounding: the first reading stands
+        if self.rewards == "noisy":
+            self._readings[k] = add_readings(self._readings.get(k, no_readings()), (np.array([value]), np.ones(1)))
         gap = value - self.reward_mean[k]
         self.reward_mean[k] += gap / self.count[k]
         self.reward_deviation[k] += gap * (value - self.reward_mean[k])
@@ -255,3 +276,12 @@ class Experience:
                 f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
             )
         return known
+
+
+def _entries(pairs: tuple[IntArray | FloatArray, FloatArray]) -> str:
+    return " ".join(f"{key!r}:{weight!r}" for key, weight in zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
+
+
+def _read_entries(entries: list[str]) -> tuple[FloatArray, FloatArray]:
+    split = [entry.split(":") for entry in entries]
+    return np.array([float(key) for key, _ in split]), np.array([float(weight) for _, weight in split])

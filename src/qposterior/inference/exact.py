@@ -1,0 +1,402 @@
+"""The tabular theorem (paper, thm. psrl): the posterior as a sum of Gaussians over policy cells, tolerance 0 included.
+
+Inside the cell of a policy ℓ (which fixes the greedy action of every state that follows an observed pair) the rewards
+are linear in θ: g_O(θ) = B^ℓ θ. So the posterior restricted to the cell is a Gaussian restricted to a polytope, also at
+tolerance 0, where N(r; B m, σ² B Bᵀ) already holds the determinant of Bellman coordinates.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
+from qposterior.inference.polytope_gaussian import REPLICATES, Moments, PolytopeGaussian, is_feasible
+from qposterior.model.likelihood import Likelihood, Noise, Tolerance
+from qposterior.model.prior import GaussianPrior, Prior
+from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.experience import Experience
+
+MOST_CELLS = 4096
+TARGET_ERROR = 3e-4
+"""Standard error at which the integration stops; the worst error of a probability is then below 1e-3."""
+
+FIRST_LOG_POINTS, LAST_LOG_POINTS = 7, 13
+NEGLIGIBLE = 1e-9
+
+
+@dataclass(kw_only=True)
+class Cell:
+    """One policy cell: its Gaussian, its polytope and what the integration found."""
+
+    choice: IntArray  # (S',)  chosen pair of each reached state
+    log_weight: float  # log N(r; B m, σ² B Bᵀ + τ²)
+    gaussian: PolytopeGaussian
+    partners: dict[int, list[int]]  # chosen pair → pairs that tie with it all over the cell
+    moments: Moments | None = None
+
+
+class Enumeration:
+    """Every policy cell of an experience with its probability; the answers are sums over cells."""
+
+    def __init__(
+        self,
+        seen: Experience,
+        prior: Prior,
+        likelihood: Likelihood,
+        *,
+        coordinates: str = "bellman",
+        max_cells: int = MOST_CELLS,
+        rng: np.random.Generator,
+    ) -> None:
+        _check_covered(prior, likelihood)
+        assert isinstance(prior, GaussianPrior)
+        self.seen, self.prior, self.coordinates = seen, prior, coordinates
+        self.space = seen.space
+        self.pairs = seen.observed_pairs
+        self.table = seen.table()
+        self.rewards = seen.reward_mean[self.pairs]
+        self.reading_sd = _reading_sd(likelihood, seen)
+        self.log_constant = _reading_constant(likelihood, seen)
+        self.reached = np.unique(self.table.successor)
+        self.reached = self.reached[~self.space.is_goal[self.reached]]
+        self._rng = rng
+        self.cells = self._cells(max_cells)
+        self.num_points = 0
+        self._integrate()
+
+    # -- cells ---------------------------------------------------------------------------------------------------------
+
+    def _cells(self, max_cells: int) -> list[Cell]:
+        candidates = [np.arange(self.space.first_pair[s], self.space.first_pair[s + 1]) for s in self.reached]
+        number = 1
+        for options in candidates:
+            number *= options.size
+        if number > max_cells:
+            raise InvalidInputError(
+                f"exact enumeration needs {number:.3g} policy cells, more than the limit of {max_cells}; "
+                'use method="hmc" or method="smc", or raise max_cells'
+            )
+        cells = []
+        for choice in itertools.product(*candidates):
+            cell = self._make_cell(np.array(choice, dtype=np.int64))
+            if cell is not None:
+                cells.append(cell)
+        if not cells:
+            raise NoUniqueSolutionError("no policy is consistent with what was seen; is there a loop that pays?")
+        return cells
+
+    def _make_cell(self, choice: IntArray) -> Cell | None:
+        if self.space.discount == 1.0 and not self._is_proper(choice):
+            if not self.reading_sd.any():
+                self._refuse_free_loop(choice)
+                return None  # density 0: a loop cannot pay what was seen of it and be optimal
+            if self.coordinates == "bellman":
+                return None
+        matrix = self._reward_matrix(choice)
+        mean, factor, log_weight = condition(matrix, self.rewards, self.reading_sd, self.prior)
+        if not np.isfinite(log_weight):
+            return None
+        constraints, chosen, other = self._inequalities(choice)
+        gaussian = PolytopeGaussian(mean, factor, constraints, np.zeros(constraints.shape[0]))
+        tied = np.flatnonzero(gaussian.is_tied)
+        if gaussian.is_empty or np.any(other[tied] < chosen[tied]):
+            return None  # a tie belongs to the cell of the lowest action
+        partners: dict[int, list[int]] = {}
+        for i in tied:
+            partners.setdefault(int(chosen[i]), []).append(int(other[i]))
+        return Cell(choice=choice, log_weight=log_weight, gaussian=gaussian, partners=partners)
+
+    def _reward_matrix(self, choice: IntArray) -> FloatArray:
+        """Return ``(n, K)`` B^ℓ with g_O(θ) = B^ℓ θ in the cell (thm. psrl)."""
+        matrix = np.zeros((self.pairs.size, self.space.num_pairs))
+        matrix[np.arange(self.pairs.size), self.pairs] = 1.0
+        chosen = np.full(self.space.num_states, -1, dtype=np.int64)
+        chosen[self.reached] = choice
+        row = np.repeat(np.arange(self.pairs.size), np.diff(self.table.row_start))
+        inside = ~self.space.is_goal[self.table.successor]
+        step = -self.space.discount * self.table.probability[inside]
+        np.add.at(matrix, (row[inside], chosen[self.table.successor[inside]]), step)
+        return matrix
+
+    def _inequalities(self, choice: IntArray) -> tuple[FloatArray, IntArray, IntArray]:
+        """Return rows θ_other − θ_chosen ≤ 0 of the cell, with both pairs of each row."""
+        chosen, other = [], []
+        for k in choice:
+            s = self.space.pair_state[k]
+            rivals = [j for j in range(self.space.first_pair[s], self.space.first_pair[s + 1]) if j != k]
+            chosen += [int(k)] * len(rivals)
+            other += rivals
+        return _differences(self.space.num_pairs, chosen, other), np.array(chosen, int), np.array(other, int)
+
+    def _is_proper(self, choice: IntArray) -> bool:
+        return self._loop(choice).size == 0
+
+    def _loop(self, choice: IntArray) -> IntArray:
+        """Return the reached states from which the cell's policy, where observed, never leaves what is observed."""
+        row_of = {int(k): i for i, k in enumerate(self.pairs)}
+        inside = {int(s): row_of.get(int(k)) for s, k in zip(self.reached, choice, strict=True)}
+        leaves = {s for s, row in inside.items() if row is None}
+        changed = True
+        while changed:
+            changed = False
+            for s, row in inside.items():
+                if s not in leaves and row is not None:
+                    following = self.table.row(row)[0]
+                    if any(self.space.is_goal[t] or int(t) in leaves for t in following):
+                        leaves.add(s)
+                        changed = True
+        return np.array(sorted(set(inside) - leaves), dtype=np.int64)
+
+    def _refuse_free_loop(self, choice: IntArray) -> None:
+        """Raise in Q coordinates where an improper cell has a loop of mean reward 0: infinite density."""
+        if self.coordinates != "q":
+            return
+        matrix = self._reward_matrix(choice)
+        best = np.linalg.lstsq(matrix, self.rewards, rcond=None)[0]
+        if np.abs(matrix @ best - self.rewards).max() < 1e-9:
+            loop = self._loop(choice)
+            raise NoUniqueSolutionError(
+                f"the loop through {name_states(loop)} has mean reward 0: in Q coordinates tolerance 0 has no "
+                'posterior (use coordinates="bellman", or a positive tolerance)',
+                loop,
+            )
+
+    # -- integration ---------------------------------------------------------------------------------------------------
+
+    def _integrate(self) -> None:
+        """Integrate every cell with more and more points until the answers are known well enough."""
+        active = list(range(len(self.cells)))
+        for log_points in range(FIRST_LOG_POINTS, LAST_LOG_POINTS + 1, 2):
+            for i in active:
+                self.cells[i].moments = self._measure(self.cells[i].gaussian, log_points)
+            self.num_points += REPLICATES * 2**log_points * len(active)
+            if not self.masses().any():
+                continue
+            self.prob_error, self.mean_error = self._errors()
+            if max(self.prob_error, self.mean_error) <= TARGET_ERROR:
+                break
+            share = self.masses().mean(axis=0)
+            share = share / share.sum()
+            active = [i for i in active if share[i] > NEGLIGIBLE and self.cells[i].gaussian.rank > 0]
+        if not self.masses().any():
+            raise NoUniqueSolutionError("no policy cell has a probability that can be measured; are the data possible?")
+
+    def _measure(self, gaussian: PolytopeGaussian, log_points: int) -> Moments:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Sobol points beyond their recommended dimension are still valid
+            moments = gaussian.moments(log_points, self._rng)
+        if not moments.mass.any() and not gaussian.is_empty and not is_feasible(gaussian.lower, gaussian.slack):
+            gaussian.is_empty = True
+        return moments
+
+    def _weights(self) -> FloatArray:
+        log_weights = np.array([cell.log_weight for cell in self.cells])
+        self._shift = float(log_weights.max())
+        return np.exp(log_weights - self._shift)
+
+    def masses(self) -> FloatArray:
+        """Return ``(R, cells)`` unnormalised posterior masses."""
+        masses: FloatArray = np.array([cell.moments.mass for cell in self.cells]).T * self._weights()  # type: ignore[union-attr]
+        return masses
+
+    def _errors(self) -> tuple[float, float]:
+        probability = self._prob_optimal_replicates()
+        mean = self._mean_replicates()[0]
+        shrink = np.sqrt(REPLICATES)
+        return (
+            float(probability.std(axis=0).max(initial=0.0) / shrink),
+            float(mean.std(axis=0).max(initial=0.0) / shrink / self.prior.scale),
+        )
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    @property
+    def log_evidence(self) -> float:
+        """Log density of the readings: the marginal likelihood of thm. psrl, at tolerance 0 the density of g_O at r."""
+        total = self.masses().sum(axis=1).mean()
+        return float(np.log(total)) + self._shift + self.log_constant
+
+    def prob_optimal(self) -> FloatArray:
+        """Return ``(K,)`` P(pair is optimal); pairs that tie share evenly."""
+        return np.asarray(self._prob_optimal_replicates().mean(axis=0))
+
+    def _prob_optimal_replicates(self) -> FloatArray:
+        masses = self.masses()
+        total = np.zeros((REPLICATES, self.space.num_pairs))
+        for cell, mass in zip(self.cells, masses.T, strict=True):
+            for k in cell.choice:
+                sharing = [int(k), *cell.partners.get(int(k), [])]
+                total[:, sharing] += mass[:, None] / len(sharing)
+        for s in np.setdiff1d(self.space.deciding_states, self.reached):
+            pairs = np.arange(self.space.first_pair[s], self.space.first_pair[s + 1])
+            total[:, pairs] = self._unreached(pairs, masses)
+        first = self.space.first_pair[self.space.deciding_states]
+        sums = np.add.reduceat(total, first, axis=1)
+        return total / np.repeat(sums, np.diff(np.append(first, self.space.num_pairs)), axis=1)
+
+    def _unreached(self, pairs: IntArray, masses: FloatArray) -> FloatArray:
+        """Return ``(R, A)`` masses of the actions of a state whose value no observed pair depends on."""
+        if pairs.size == 1 or not self.seen.observed[pairs].any():
+            return np.ones((REPLICATES, pairs.size))  # independent of everything seen, and alike
+        share = masses.mean(axis=0) / masses.mean(axis=0).sum()
+        total = np.zeros((REPLICATES, pairs.size))
+        weights = self._weights()
+        for i, cell in enumerate(self.cells):
+            if share[i] <= NEGLIGIBLE:
+                continue
+            for j, k in enumerate(pairs):
+                mass, sharing = self._joint_mass(cell, [int(k)])
+                total[:, j] += mass * weights[i] / sharing
+        return total
+
+    def _joint_mass(self, cell: Cell, also: list[int], log_points: int | None = None) -> tuple[FloatArray, int]:
+        """Return ``(R,)`` the mass of the cell in which these pairs are optimal too, and how many share a tie."""
+        constraints, _, _ = self._inequalities(cell.choice)
+        rows, ties = [constraints], 1
+        for k in also:
+            extra, _, _ = self._inequalities(np.array([k]))
+            rows.append(extra)
+        stacked = np.vstack(rows)
+        inner = cell.gaussian
+        gaussian = PolytopeGaussian(inner.mean, inner.factor, stacked, np.zeros(stacked.shape[0]))
+        ties += int(np.count_nonzero(gaussian.is_tied[constraints.shape[0] :]))
+        return self._measure(gaussian, log_points or FIRST_LOG_POINTS + 2).mass, ties
+
+    def _mean_replicates(self) -> tuple[FloatArray, FloatArray]:
+        """Return ``(R, K)`` first and second moments of θ."""
+        masses = self.masses()
+        weights = self._weights()
+        first = np.zeros((REPLICATES, self.space.num_pairs))
+        second = np.zeros_like(first)
+        for cell, weight in zip(self.cells, weights, strict=True):
+            moments, inner = cell.moments, cell.gaussian
+            if moments is None or not moments.mass.any():
+                continue
+            along = inner.factor @ inner.basis  # (K, r)
+            outside = np.sum(inner.factor**2, axis=1) - np.sum(along**2, axis=1)
+            step = moments.first @ along.T
+            spread = np.einsum("kr,qrs,ks->qk", along, moments.second, along)
+            mass = moments.mass[:, None]
+            first += weight * (mass * inner.mean + step)
+            second += weight * (mass * (inner.mean**2 + outside) + 2.0 * inner.mean * step + spread)
+        total = masses.sum(axis=1)[:, None]
+        return first / total, second / total
+
+    def mean(self) -> FloatArray:
+        """Return ``(K,)`` posterior means."""
+        return np.asarray(self._mean_replicates()[0].mean(axis=0))
+
+    def sd(self) -> FloatArray:
+        """Return ``(K,)`` posterior standard deviations."""
+        first, second = (part.mean(axis=0) for part in self._mean_replicates())
+        return np.asarray(np.sqrt(np.maximum(second - first**2, 0.0)))
+
+    def prob_policy(self, policy: dict[int, int]) -> float:
+        """Return the joint probability that these actions are optimal; ties share evenly."""
+        pairs = [self.space.pair(s, a) for s, a in policy.items()]
+        place = {int(s): i for i, s in enumerate(self.reached)}
+        total = 0.0
+        weights, masses = self._weights(), self.masses()
+        for i, cell in enumerate(self.cells):
+            share, also = 1.0, []
+            for k in pairs:
+                s = int(self.space.pair_state[k])
+                if s not in place:
+                    also.append(k)
+                    continue
+                chosen = int(cell.choice[place[s]])
+                sharing = [chosen, *cell.partners.get(chosen, [])]
+                share *= (k in sharing) / len(sharing)
+            if share and also:
+                mass, ties = self._joint_mass(cell, also)
+                total += share * float(mass.mean()) * weights[i] / ties
+            elif share:
+                total += share * float(masses[:, i].mean())
+        return total / float(masses.sum(axis=1).mean())
+
+    def draw(self, num: int) -> FloatArray:
+        """Return ``(num, K)`` independent draws of θ: a cell by its probability, then its Gaussian in its polytope."""
+        share = self.masses().mean(axis=0)
+        counts = self._rng.multinomial(num, share / share.sum())
+        parts = [cell.gaussian.draw(int(n), self._rng) for cell, n in zip(self.cells, counts, strict=True) if n]
+        return self._rng.permutation(np.concatenate(parts))
+
+    def diagnostics(self) -> dict[str, Any]:
+        """Return what the integration achieved."""
+        return {
+            "cells": len(self.cells),
+            "points": self.num_points,
+            "prob_error": self.prob_error,
+            "mean_error_in_prior_scales": self.mean_error,
+        }
+
+
+def condition(
+    matrix: FloatArray, rewards: FloatArray, sd: FloatArray, prior: GaussianPrior
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return mean μ, factor F (Σ = F Fᵀ) and log-evidence of θ ~ N(m, σ²) given B θ + N(0, sd²) = rewards.
+
+    In whitened coordinates by the singular values of B, so that a small or zero sd loses nothing.
+    """
+    num, size = matrix.shape
+    if num == 0:
+        return np.full(size, prior.mean), prior.scale * np.eye(size), 0.0
+    gap = rewards - matrix.sum(axis=1) * prior.mean
+    cover = prior.scale**2 * matrix @ matrix.T + np.diag(sd**2)
+    sign, log_det = np.linalg.slogdet(cover)
+    if sign <= 0.0 or np.linalg.cond(cover) > 1e14:
+        return np.zeros(size), np.zeros((size, 0)), -np.inf
+    solved = np.linalg.solve(cover, gap)
+    log_evidence = -0.5 * (gap @ solved + log_det + num * np.log(2.0 * np.pi))
+    mean = prior.mean + prior.scale**2 * matrix.T @ solved
+    if not sd.any():
+        _, _, right = np.linalg.svd(matrix, full_matrices=True)
+        return mean, prior.scale * right[num:].T, float(log_evidence)
+    _, singular, right = np.linalg.svd(prior.scale * matrix / sd[:, None], full_matrices=True)
+    shrink = np.ones(size)
+    shrink[: singular.size] = 1.0 / np.sqrt(1.0 + singular**2)
+    return mean, prior.scale * right.T * shrink, float(log_evidence)
+
+
+def _differences(num_pairs: int, chosen: list[int], other: list[int]) -> FloatArray:
+    rows = np.zeros((len(chosen), num_pairs))
+    rows[np.arange(len(chosen)), other] = 1.0
+    rows[np.arange(len(chosen)), chosen] -= 1.0
+    return rows
+
+
+def _check_covered(prior: Prior, likelihood: Likelihood) -> None:
+    """Raise for what thm. psrl does not cover."""
+    if not isinstance(prior, GaussianPrior):
+        raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
+    if isinstance(likelihood, Tolerance) and likelihood.kernel != "gaussian" and not likelihood.is_exact:
+        raise InvalidInputError(
+            f'method="exact" needs the Gaussian kernel, got {likelihood.kernel!r}; use method="hmc"'
+        )
+    if isinstance(likelihood, Noise) and (likelihood.kind != "gaussian" or likelihood.is_learned):
+        raise InvalidInputError(
+            f'method="exact" needs Gaussian noise of known scale, got {likelihood}; use method="hmc"'
+        )
+
+
+def _reading_sd(likelihood: Likelihood, seen: Experience) -> FloatArray:
+    pairs = seen.observed_pairs
+    if isinstance(likelihood, Tolerance):
+        return np.broadcast_to(np.asarray(likelihood.tolerance, dtype=float), pairs.shape).copy()
+    assert likelihood.scale is not None
+    return likelihood.scale / np.sqrt(seen.count[pairs])
+
+
+def _reading_constant(likelihood: Likelihood, seen: Experience) -> float:
+    """Return log p(readings | g) − log N(r̄; g, s²/n), the part of the evidence that does not depend on g."""
+    if isinstance(likelihood, Tolerance):
+        return 0.0
+    assert likelihood.scale is not None
+    n, variance = seen.count[seen.observed_pairs], likelihood.scale**2
+    spread = seen.reward_deviation[seen.observed_pairs]
+    return float(np.sum(-0.5 * (n - 1) * np.log(2 * np.pi * variance) - 0.5 * np.log(n) - 0.5 * spread / variance))

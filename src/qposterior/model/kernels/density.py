@@ -1,0 +1,241 @@
+"""Log-densities and gradients of one particle, in Q coordinates and in Bellman coordinates."""
+
+from __future__ import annotations
+
+from math import lgamma
+from typing import NamedTuple
+
+import numpy as np
+
+from qposterior.model.kernels.bellman import Work, pull_back, solve
+from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.layout import Layout
+from qposterior.world.arrays import FloatArray, IntArray
+
+GAUSSIAN, UNIFORM, STUDENT, LAPLACE = 0, 1, 2, 3
+NO_WALL, HARD_Q, SOFT_Q, HARD_REWARD, SOFT_REWARD = 0, 1, 2, 3, 4
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
+
+
+class PriorData(NamedTuple):
+    """N(mean, scale²) on every θ_k, with a wall at `upper` on θ or on the rewards that θ implies."""
+
+    mean: float
+    scale: float
+    wall: int  # one of NO_WALL … SOFT_REWARD
+    upper: float
+    softness: float  # sd of the Gaussian penalty beyond a soft wall
+
+
+class LikelihoodData(NamedTuple):
+    """What was read of each observed pair, and how readings scatter around g_k(θ)."""
+
+    kind: int  # GAUSSIAN … LAPLACE
+    scale: FloatArray  # (n,)  tolerance or noise scale of each pair; 1 where the scale is learned
+    num_readings: FloatArray  # (n,)
+    mean: FloatArray  # (n,)  their mean
+    deviation: FloatArray  # (n,)  their squared deviation
+    point_start: IntArray  # (n + 1,)  readings one by one, for Student-t and Laplace noise
+    point_value: FloatArray
+    point_weight: FloatArray
+    degrees: float  # of Student-t noise
+    learned: bool  # the last coordinate is the log of a scale common to all pairs
+    log_scale_mean: float  # its normal prior
+    log_scale_sd: float
+
+
+@kernel
+def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> tuple[float, float, float]:
+    """Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale."""
+    scale = data.scale[i] * np.exp(log_scale)
+    n = data.num_readings[i]
+    if data.kind == GAUSSIAN:
+        gap = data.mean[i] - g
+        squares = (n * gap * gap + data.deviation[i]) / (scale * scale)
+        return -n * (np.log(scale) + 0.5 * LOG_TWO_PI) - 0.5 * squares, n * gap / (scale * scale), squares - n
+    if data.kind == UNIFORM:
+        inside = abs(data.mean[i] - g) < scale
+        return (-np.log(2.0 * scale) if inside else -np.inf), 0.0, 0.0
+    total, slope, pull = 0.0, 0.0, 0.0
+    nu = data.degrees
+    for j in range(data.point_start[i], data.point_start[i + 1]):
+        z = (data.point_value[j] - g) / scale
+        w = data.point_weight[j]
+        if data.kind == STUDENT:
+            total -= w * 0.5 * (nu + 1.0) * np.log1p(z * z / nu)
+            bend = (nu + 1.0) * z / (nu + z * z)
+            slope += w * bend / scale
+            pull += w * (bend * z - 1.0)
+        else:
+            total -= w * abs(z)
+            slope += w * np.sign(z) / scale
+            pull += w * (abs(z) - 1.0)
+    if data.kind == STUDENT:
+        total += n * (lgamma(0.5 * (nu + 1.0)) - lgamma(0.5 * nu) - 0.5 * np.log(nu * np.pi) - np.log(scale))
+    else:
+        total -= n * np.log(2.0 * scale)
+    return total, slope, pull
+
+
+@kernel
+def log_scale_prior(data: LikelihoodData, log_scale: float) -> tuple[float, float]:
+    """Return the log prior density of the log-scale and its derivative."""
+    z = (log_scale - data.log_scale_mean) / data.log_scale_sd
+    return -0.5 * z * z - np.log(data.log_scale_sd) - 0.5 * LOG_TWO_PI, -z / data.log_scale_sd
+
+
+@kernel
+def wall_penalty(prior: PriorData, x: float) -> tuple[float, float]:
+    """Return the log penalty of a soft wall and its derivative."""
+    beyond = max(x - prior.upper, 0.0) / prior.softness
+    return -0.5 * beyond * beyond, -beyond / prior.softness
+
+
+@kernel
+def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
+    """Return log prior(θ), −inf beyond a hard wall on θ, and write its gradient to `slope`."""
+    precision = 1.0 / (prior.scale * prior.scale)
+    total = 0.0
+    for k in range(theta.size):
+        gap = theta[k] - prior.mean
+        total -= 0.5 * gap * gap * precision
+        slope[k] = -gap * precision
+    total -= theta.size * (np.log(prior.scale) + 0.5 * LOG_TWO_PI)
+    if prior.wall == HARD_Q:
+        for k in range(theta.size):
+            if theta[k] > prior.upper:
+                return -np.inf
+    elif prior.wall == SOFT_Q:
+        for k in range(theta.size):
+            part, bend = wall_penalty(prior, theta[k])
+            total += part
+            slope[k] += bend
+    return total
+
+
+@kernel
+def q_density(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    grad: FloatArray,
+    value: FloatArray,
+    greedy: IntArray,
+) -> float:
+    """Return log p(θ | D) in Q coordinates (paper, eq. abcpos) and its gradient; `value`, `greedy` are scratch."""
+    num_pairs = layout.pair_state.size
+    discount = layout.discount
+    log_scale = x[num_pairs] if data.learned else 0.0
+    total = log_prior(prior, x[:num_pairs], grad)
+    for s in range(value.size):
+        if not layout.is_goal[s]:
+            arg = layout.first_pair[s]
+            for k in range(arg + 1, layout.first_pair[s + 1]):
+                if x[k] > x[arg]:
+                    arg = k
+            value[s], greedy[s] = x[arg], arg
+    scale_slope = 0.0
+    for i in range(layout.observed.size):
+        k = layout.observed[i]
+        g = x[k]
+        for e in range(layout.row_start[i], layout.row_start[i + 1]):
+            g -= discount * layout.probability[e] * value[layout.successor[e]]
+        part, bend, pull = log_likelihood(data, i, g, log_scale)
+        if prior.wall == HARD_REWARD and g > prior.upper:
+            part = -np.inf
+        elif prior.wall == SOFT_REWARD:
+            penalty, push = wall_penalty(prior, g)
+            part += penalty
+            bend += push
+        total += part
+        scale_slope += pull
+        grad[k] += bend
+        for e in range(layout.row_start[i], layout.row_start[i + 1]):
+            t = layout.successor[e]
+            if not layout.is_goal[t]:
+                grad[greedy[t]] -= discount * layout.probability[e] * bend
+    if data.learned:
+        part, push = log_scale_prior(data, log_scale)
+        total += part
+        grad[num_pairs] = scale_slope + push
+    return total
+
+
+@kernel
+def to_psi(
+    layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray, psi: FloatArray
+) -> float:
+    """Write ψ from the coordinates x: free pairs from x, the others from `fixed`; return the log-scale.
+
+    Where the scale is learned an observed coordinate is z with ρ = r̄ + scale · z / √n, so that its spread does not
+    depend on the scale.
+    """
+    log_scale = x[free.size] if data.learned else 0.0
+    psi[:] = fixed
+    for j in range(free.size):
+        k = free[j]
+        i = layout.row_of[k]
+        if data.learned and i >= 0:
+            psi[k] = data.mean[i] + data.scale[i] * np.exp(log_scale) * x[j] / np.sqrt(data.num_readings[i])
+        else:
+            psi[k] = x[j]
+    return log_scale
+
+
+@kernel
+def bellman_density(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    grad: FloatArray,
+    psi: FloatArray,
+    slope: FloatArray,
+    work: Work,
+) -> tuple[float, float]:
+    """Return log p(ψ | D) without its determinant, and −log det; write the gradient (of the first part) to `grad`.
+
+    p(ψ | D) ∝ prior(θ(ψ)) |det(I − γ P_π)|⁻¹ Π_k p(readings | ρ_k); the determinant is piecewise constant. A ψ without
+    solution has density 0.
+    """
+    log_scale = to_psi(layout, data, free, fixed, x, psi)
+    fine, log_det = solve(layout, psi, work)
+    if not fine:
+        return -np.inf, 0.0
+    total = log_prior(prior, work.theta, slope)
+    if total == -np.inf:
+        return -np.inf, 0.0
+    pull_back(layout, slope, work)
+    scale_slope = 0.0
+    # At tolerance 0 no observed pair is free, and ρ = r is not a variable: its likelihood is a constant left out.
+    if free.size + layout.observed.size > layout.pair_state.size:
+        for i in range(layout.observed.size):
+            k = layout.observed[i]
+            part, bend, pull = log_likelihood(data, i, psi[k], log_scale)
+            if prior.wall == HARD_REWARD and psi[k] > prior.upper:
+                part = -np.inf
+            elif prior.wall == SOFT_REWARD:
+                penalty, push = wall_penalty(prior, psi[k])
+                part += penalty
+                bend += push
+            total += part
+            slope[k] += bend
+            scale_slope += pull
+    for j in range(free.size):
+        k = free[j]
+        i = layout.row_of[k]
+        if data.learned and i >= 0:
+            unit = data.scale[i] * np.exp(log_scale) / np.sqrt(data.num_readings[i])
+            grad[j] = slope[k] * unit
+            scale_slope += 1.0 + slope[k] * unit * x[j]  # the Jacobian of z → ρ, and ρ's own dependence on the scale
+            total += np.log(unit)
+        else:
+            grad[j] = slope[k]
+    if data.learned:
+        part, push = log_scale_prior(data, log_scale)
+        total += part
+        grad[free.size] = scale_slope + push
+    return total, -log_det

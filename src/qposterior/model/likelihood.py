@@ -1,0 +1,105 @@
+"""How what was read relates to the reward g_k(θ) that Q implies: a tolerance, or additive noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM, LikelihoodData
+from qposterior.world.arrays import FloatArray
+from qposterior.world.experience import Experience
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Deterministic rewards up to a tolerance ε ≥ 0 (paper, eq. abcpos): K_ε(g_k(θ), r_k), Gaussian or uniform."""
+
+    tolerance: float | FloatArray = 0.0  # a number, or one per observed pair
+    kernel: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.tolerance, dtype=float)
+        if not np.all((values >= 0.0) & np.isfinite(values)):
+            raise InvalidInputError(f"tolerance must be 0 or more, got {self.tolerance}")
+        if values.any() and not values.all():
+            raise InvalidInputError("tolerances must be all 0 or all positive")
+        if self.kernel not in ("gaussian", "uniform"):
+            raise unknown_name("kernel", self.kernel, ("gaussian", "uniform"))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the tolerance is 0."""
+        return not np.any(self.tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """Additive reward noise (paper, eq. llhpstarnoisy): Gaussian, Student-t or Laplace.
+
+    `scale` None is learned: log scale ~ N(log_scale_mean, log_scale_sd²), one scale for all pairs.
+    """
+
+    kind: str = "gaussian"
+    scale: float | None = None
+    degrees: float = 4.0
+    log_scale_mean: float = 0.0
+    log_scale_sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("gaussian", "student", "laplace"):
+            raise unknown_name("noise", self.kind, ("gaussian", "student", "laplace"))
+        for name, value in (
+            ("noise scale", self.scale),
+            ("degrees", self.degrees),
+            ("log_scale_sd", self.log_scale_sd),
+        ):
+            if value is not None and not (np.isfinite(value) and value > 0.0):
+                raise InvalidInputError(f"{name} must be positive and finite, got {value}")
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether the scale is a coordinate."""
+        return self.scale is None
+
+
+Likelihood = Tolerance | Noise
+
+
+def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
+    """Return what the kernels need: statistics of the observed pairs, in the order of `seen.observed_pairs`."""
+    pairs = seen.observed_pairs
+    ones = np.ones(pairs.size)
+    starts, values, weights = np.zeros(pairs.size + 1, dtype=np.int64), np.empty(0), np.empty(0)
+    if isinstance(likelihood, Tolerance):
+        if seen.rewards == "noisy" and np.any(seen.reward_deviation[pairs] > 0.0):
+            raise InvalidInputError(
+                "the rewards seen are noisy; give the noise, for example noise=Noise(), not a tolerance"
+            )
+        kind = GAUSSIAN if likelihood.kernel == "gaussian" else UNIFORM
+        scale = np.broadcast_to(np.asarray(likelihood.tolerance, dtype=float), pairs.shape).copy()
+        # A repeated deterministic reading adds nothing: every pair counts once.
+        count, deviation, noise = ones, np.zeros(pairs.size), Noise()
+        learned = False
+    else:
+        kind = {"gaussian": GAUSSIAN, "student": STUDENT, "laplace": LAPLACE}[likelihood.kind]
+        scale = ones if likelihood.scale is None else np.full(pairs.size, float(likelihood.scale))
+        count, deviation, noise = seen.count[pairs].astype(float), seen.reward_deviation[pairs], likelihood
+        learned = likelihood.is_learned
+        if kind != GAUSSIAN:
+            starts, values, weights = seen.readings()
+    return LikelihoodData(
+        kind,
+        scale,
+        count,
+        seen.reward_mean[pairs],
+        deviation,
+        starts,
+        values,
+        weights,
+        float(noise.degrees),
+        learned,
+        float(noise.log_scale_mean),
+        float(noise.log_scale_sd),
+    )

@@ -1,0 +1,239 @@
+"""The posterior of a table of Q values, in Q coordinates and in Bellman coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
+from qposterior.model.kernels import particles
+from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, LikelihoodData, PriorData
+from qposterior.model.kernels.layout import Layout, build_layout
+from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
+from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.experience import Experience
+
+START_TRIES = 200
+
+
+class _TabularTarget:
+    """What both coordinate systems share: the data in the form of the kernels."""
+
+    has_jumps = False
+
+    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
+        self.seen = seen
+        self.prior = prior
+        self.likelihood = likelihood
+        self.layout: Layout = build_layout(seen.space, seen.observed_pairs, seen.table())
+        self.data: LikelihoodData = likelihood_data(likelihood, seen)
+        self.prior_data: PriorData = prior.to_data()
+        self.num_pairs = seen.space.num_pairs
+
+    def residuals(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, n)`` g_k(θ) − r_k over the observed pairs."""
+        theta = self.to_q(x)
+        value = self.seen.space.maximum(theta)
+        pairs = self.layout.observed
+        expected = (
+            np.add.reduceat(
+                self.layout.probability * value[:, self.layout.successor], self.layout.row_start[:-1], axis=1
+            )
+            if pairs.size
+            else np.zeros((x.shape[0], 0))
+        )
+        return theta[:, pairs] - self.layout.discount * expected - self.data.mean
+
+    def to_q(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` values of Q."""
+        raise NotImplementedError
+
+
+class QTarget(_TabularTarget):
+    """p(θ | D) in Q coordinates (paper, eq. abcpos and llhpstarnoisy); Θ = R^K, improper policies and all.
+
+    Coordinates: θ, then the log-scale where it is learned. The tolerance must be positive.
+    """
+
+    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
+        if isinstance(likelihood, Tolerance) and likelihood.is_exact and seen.num_observed:
+            raise InvalidInputError(
+                'tolerance 0 has no density in Q coordinates; use coordinates="bellman", or a positive tolerance'
+            )
+        super().__init__(seen, prior, likelihood)
+        self.num_coordinates = self.num_pairs + int(self.data.learned)
+        self.upper_walls = np.full(self.num_coordinates, np.inf)
+        if self.prior_data.wall == HARD_Q:
+            self.upper_walls[: self.num_pairs] = self.prior_data.upper
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, 2)`` log-densities; the second column is 0."""
+        return self.log_density_and_grad(x)[0]
+
+    def log_density_and_grad(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log-densities and gradients."""
+        x = np.ascontiguousarray(x, dtype=float)
+        grad = np.zeros_like(x)
+        smooth = particles.q_densities(self.layout, self.data, self.prior_data, x, grad)
+        return np.stack([smooth, np.zeros_like(smooth)], axis=1), grad
+
+    def leapfrog(
+        self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return position, momentum and log-densities after the leapfrog steps."""
+        x, p = x.copy(), p.copy()
+        model = (self.layout, self.data, self.prior_data)
+        density = particles.q_leapfrog(*model, x, p, step, num_steps, inverse_mass, self.upper_walls)
+        return x, p, density
+
+    def to_q(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` θ, a copy."""
+        return x[:, : self.num_pairs].copy()
+
+    def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws from the prior, below its wall."""
+        return _prior_draws(self, num, rng)
+
+
+class BellmanTarget(_TabularTarget):
+    """p(ψ | D) in Bellman coordinates: φ = θ on unobserved pairs, ρ = g(θ) on observed ones (fixed at tolerance 0).
+
+    With discount 1 the support is the θ whose greedy policy is proper on what was seen. Coordinates: the unobserved
+    pairs at tolerance 0, else all pairs (ρ in place of θ on the observed ones), then the log-scale where it is learned.
+    """
+
+    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
+        super().__init__(seen, prior, likelihood)
+        exact = isinstance(likelihood, Tolerance) and likelihood.is_exact
+        free = np.flatnonzero(~seen.observed) if exact else np.arange(self.num_pairs)
+        self.free: IntArray = free.astype(np.int64)
+        self.fixed: FloatArray = np.where(seen.observed, seen.reward_mean, 0.0)
+        self.num_coordinates = int(free.size) + int(self.data.learned)
+        self.has_jumps = bool(self.layout.has_loop.any())
+        self.upper_walls = np.full(self.num_coordinates, np.inf)
+        is_reward = self.layout.row_of[free] >= 0
+        if self.prior_data.wall == HARD_Q:
+            self.upper_walls[: free.size][~is_reward] = self.prior_data.upper
+        elif self.prior_data.wall == HARD_REWARD and not self.data.learned:
+            self.upper_walls[: free.size][is_reward] = self.prior_data.upper
+        self._check(exact)
+
+    @property
+    def _model(self) -> tuple[Layout, LikelihoodData, PriorData, IntArray, FloatArray]:
+        return self.layout, self.data, self.prior_data, self.free, self.fixed
+
+    def log_density(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, 2)`` the smooth part and −log det."""
+        return self.log_density_and_grad(x)[0]
+
+    def log_density_and_grad(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return log-densities and gradients of the smooth part."""
+        x = np.ascontiguousarray(x, dtype=float)
+        grad = np.zeros_like(x)
+        return particles.bellman_densities(*self._model, x, grad), grad
+
+    def leapfrog(
+        self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return position, momentum and log-densities after the leapfrog steps."""
+        x, p = x.copy(), p.copy()
+        density = particles.bellman_leapfrog(*self._model, x, p, step, num_steps, inverse_mass, self.upper_walls)
+        return x, p, density
+
+    def to_q(self, x: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` θ, nan where ψ has no solution."""
+        return particles.bellman_to_q(
+            self.layout, self.data, self.free, self.fixed, np.ascontiguousarray(x, dtype=float)
+        )
+
+    def from_q(self, theta: FloatArray) -> FloatArray:
+        """Return the coordinates of ``(N, K)`` θ: the inverse of `to_q` at a positive tolerance, scale known."""
+        psi = theta.copy()
+        value = self.seen.space.maximum(theta)
+        for i, k in enumerate(self.layout.observed):
+            row = slice(self.layout.row_start[i], self.layout.row_start[i + 1])
+            psi[:, k] -= self.layout.discount * value[:, self.layout.successor[row]] @ self.layout.probability[row]
+        return psi[:, self.free]
+
+    def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
+        """Return prior draws of φ and readings-centred draws of ρ, redrawn until they lie in the support."""
+        x = np.empty((num, self.num_coordinates))
+        todo = np.arange(num)
+        for _ in range(START_TRIES):
+            x[todo] = self._draw_start(todo.size, rng)
+            finite = np.isfinite(self.log_density(x[todo]).sum(axis=1))
+            todo = todo[~finite]
+            if todo.size == 0:
+                return x
+        raise InvalidInputError(
+            f"no point of the support found in {START_TRIES} tries; the prior and the data hardly agree"
+        )
+
+    def _draw_start(self, num: int, rng: np.random.Generator) -> FloatArray:
+        prior = self.prior_data
+        x = rng.normal(prior.mean, prior.scale, (num, self.num_coordinates))
+        rows = self.layout.row_of[self.free]
+        rewards = np.flatnonzero(rows >= 0)
+        spread = np.ones(rewards.size) if self.data.learned else self.data.scale[rows[rewards]]
+        spread = np.minimum(spread / np.sqrt(self.data.num_readings[rows[rewards]]), prior.scale)
+        centre = 0.0 if self.data.learned else self.data.mean[rows[rewards]]
+        x[:, rewards] = centre + 0.5 * spread * rng.uniform(-1.0, 1.0, (num, rewards.size))
+        if self.data.learned:
+            x[:, -1] = self.data.log_scale_mean + 0.5 * self.data.log_scale_sd * rng.standard_normal(num)
+        walls = self.upper_walls
+        return np.where(x > walls, 2.0 * np.where(np.isfinite(walls), walls, 0.0) - x, x)
+
+    def _check(self, exact: bool) -> None:
+        """Raise where the data themselves leave no support: a trap, or at tolerance 0 a loop that pays."""
+        trapped = np.flatnonzero((self.layout.exit_pair == -2) & ~self.seen.space.is_goal)
+        if self.layout.discount == 1.0 and trapped.size:
+            raise NoUniqueSolutionError(
+                f"all actions of {name_states(trapped)} are known and none leads on to a goal or to anything unknown; "
+                "with discount 1 every state needs a way out (use a discount below 1)",
+                trapped,
+            )
+        if not exact:
+            return
+        wall = self.prior_data
+        if wall.wall == HARD_REWARD and np.any(self.data.mean > wall.upper):
+            worst = float(self.data.mean.max())
+            raise InvalidInputError(f"the prior says that rewards lie below {wall.upper:g}, but {worst:g} was seen")
+        if self.layout.discount == 1.0 and self.has_jumps:
+            loop = paying_loop(self.layout, self.fixed)
+            if loop.size:
+                raise NoUniqueSolutionError(
+                    f"the loop through {name_states(loop)} pays on average what was seen of it; with discount 1 every "
+                    "loop must lose (add a step cost, or use a discount below 1)",
+                    loop,
+                )
+
+
+def paying_loop(layout: Layout, fixed: FloatArray) -> IntArray:
+    """Return the states of a looping component whose observed rewards have a loop of positive mean, or none.
+
+    A property of the rows and rewards alone: the unobserved values are exit payoffs, and any finite ones will do.
+    """
+    from qposterior.model.kernels.bellman import new_work, solve_component
+
+    work = new_work(layout)
+    for c in np.flatnonzero(layout.has_loop):
+        work.greedy[:] = -1
+        fine, _ = solve_component(layout, fixed, work, int(c))
+        if not fine:
+            return np.sort(layout.component_state[layout.component_start[c] : layout.component_start[c + 1]])
+    return np.empty(0, dtype=np.int64)
+
+
+def _prior_draws(target: QTarget, num: int, rng: np.random.Generator) -> FloatArray:
+    prior, data = target.prior_data, target.data
+    x = rng.normal(prior.mean, prior.scale, (num, target.num_coordinates))
+    if data.learned:
+        x[:, -1] = data.log_scale_mean + 0.5 * data.log_scale_sd * rng.standard_normal(num)
+    walls = target.upper_walls
+    x = np.where(x > walls, 2.0 * np.where(np.isfinite(walls), walls, 0.0) - x, x)
+    if np.isfinite(target.log_density(x).sum(axis=1)).all():
+        return x
+    # A uniform kernel or a wall on rewards leaves little room: start from Bellman coordinates, which know the way.
+    inside = BellmanTarget(target.seen, target.prior, target.likelihood)
+    start = inside.initial(num, rng)
+    return np.concatenate([inside.to_q(start), start[:, inside.free.size :]], axis=1)
