@@ -237,7 +237,7 @@ class Enumeration:
             total[:, pairs] = self._unreached(pairs, masses)
         first = self.space.first_pair[self.space.deciding_states]
         sums = np.add.reduceat(total, first, axis=1)
-        return total / np.repeat(sums, np.diff(np.append(first, self.space.num_pairs)), axis=1)
+        return np.asarray(total / np.repeat(sums, np.diff(np.append(first, self.space.num_pairs)), axis=1))
 
     def _unreached(self, pairs: IntArray, masses: FloatArray) -> FloatArray:
         """Return ``(R, A)`` masses of the actions of a state whose value no observed pair depends on."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
-from qposterior.model.kernels import particles
-from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, LikelihoodData, PriorData
+from qposterior.model.kernels import particles, piecewise
+from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, LikelihoodData, PriorData
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -145,6 +145,18 @@ class BellmanTarget(_TabularTarget):
         return particles.bellman_to_q(
             self.layout, self.data, self.free, self.fixed, np.ascontiguousarray(x, dtype=float)
         )
+
+    def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return particles whose unobserved coordinates have each been redrawn from their exact conditional.
+
+        Not for soft walls, whose penalty is not piecewise Gaussian: there the particles come back as they were.
+        """
+        if self.prior_data.wall == SOFT_Q:
+            return x
+        x = x.copy()
+        uniforms = rng.random((x.shape[0], self.free.size, 2))
+        piecewise.gibbs_sweep(*self._model, x, uniforms)
+        return x
 
     def from_q(self, theta: FloatArray) -> FloatArray:
         """Return the coordinates of ``(N, K)`` θ: the inverse of `to_q` at a positive tolerance, scale known."""

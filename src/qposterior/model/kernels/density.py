@@ -114,31 +114,32 @@ def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
 
 
 @kernel
-def q_density(
+def q_log_likelihood(
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
-    x: FloatArray,
+    theta: FloatArray,
+    log_scale: float,
     grad: FloatArray,
     value: FloatArray,
     greedy: IntArray,
-) -> float:
-    """Return log p(θ | D) in Q coordinates (paper, eq. abcpos) and its gradient; `value`, `greedy` are scratch."""
-    num_pairs = layout.pair_state.size
+) -> tuple[float, float]:
+    """Return Σ_k log p(readings | g_k(θ)) with any wall on rewards, and its slope in the log-scale; add to `grad`.
+
+    `value` and `greedy` are scratch; goals must have value 0.
+    """
     discount = layout.discount
-    log_scale = x[num_pairs] if data.learned else 0.0
-    total = log_prior(prior, x[:num_pairs], grad)
     for s in range(value.size):
         if not layout.is_goal[s]:
             arg = layout.first_pair[s]
             for k in range(arg + 1, layout.first_pair[s + 1]):
-                if x[k] > x[arg]:
+                if theta[k] > theta[arg]:
                     arg = k
-            value[s], greedy[s] = x[arg], arg
-    scale_slope = 0.0
+            value[s], greedy[s] = theta[arg], arg
+    total, scale_slope = 0.0, 0.0
     for i in range(layout.observed.size):
         k = layout.observed[i]
-        g = x[k]
+        g = theta[k]
         for e in range(layout.row_start[i], layout.row_start[i + 1]):
             g -= discount * layout.probability[e] * value[layout.successor[e]]
         part, bend, pull = log_likelihood(data, i, g, log_scale)
@@ -155,6 +156,26 @@ def q_density(
             t = layout.successor[e]
             if not layout.is_goal[t]:
                 grad[greedy[t]] -= discount * layout.probability[e] * bend
+    return total, scale_slope
+
+
+@kernel
+def q_density(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    grad: FloatArray,
+    value: FloatArray,
+    greedy: IntArray,
+) -> float:
+    """Return log p(θ | D) in Q coordinates (paper, eq. abcpos) and write its gradient."""
+    num_pairs = layout.pair_state.size
+    theta = x[:num_pairs]
+    log_scale = x[num_pairs] if data.learned else 0.0
+    total = log_prior(prior, theta, grad)
+    part, scale_slope = q_log_likelihood(layout, data, prior, theta, log_scale, grad, value, greedy)
+    total += part
     if data.learned:
         part, push = log_scale_prior(data, log_scale)
         total += part
@@ -239,3 +260,27 @@ def bellman_density(
         total += part
         grad[free.size] = scale_slope + push
     return total, -log_det
+
+
+@kernel
+def reward_density(layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray) -> float:
+    """Return log p(ρ | D) where the rewards of all pairs are independent N(mean, scale²), and write its gradient.
+
+    The coordinates are the rewards themselves, so there is no determinant and nothing to solve. `data` has a row for
+    each pair in `layout.observed`; the wall is a box, which trajectories are reflected at.
+    """
+    num_pairs = layout.pair_state.size
+    log_scale = x[num_pairs] if data.learned else 0.0
+    total = log_prior(prior, x[:num_pairs], grad)
+    scale_slope = 0.0
+    for i in range(data.mean.size):
+        k = layout.observed[i]
+        part, bend, pull = log_likelihood(data, i, x[k], log_scale)
+        total += part
+        grad[k] += bend
+        scale_slope += pull
+    if data.learned:
+        part, push = log_scale_prior(data, log_scale)
+        total += part
+        grad[num_pairs] = scale_slope + push
+    return total

@@ -1,63 +1,26 @@
 """Loops over particles, in parallel: densities, gradients and leapfrog trajectories, the same in both coordinates.
 
-A particle's arithmetic does not depend on the number of threads, so neither does a result.
+A parallel loop only hands each particle to a plain kernel, whose arithmetic knows nothing of threads: a result does not
+depend on their number. (Array statements in the body of a parallel loop are rewritten by the compiler; keep them out.)
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from qposterior.model.kernels.bellman import new_work, solve
+from qposterior.model.kernels.bellman import Work, new_work, solve
 from qposterior.model.kernels.compile import kernel, particle_kernel, prange
-from qposterior.model.kernels.density import LikelihoodData, PriorData, bellman_density, q_density, to_psi
+from qposterior.model.kernels.density import (
+    LikelihoodData,
+    PriorData,
+    bellman_density,
+    q_density,
+    q_log_likelihood,
+    reward_density,
+    to_psi,
+)
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
-
-
-@particle_kernel
-def q_densities(layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray) -> FloatArray:
-    """Return ``(N,)`` log-densities of ``(N, D)`` particles in Q coordinates and write their gradients."""
-    out = np.empty(x.shape[0])
-    for n in prange(x.shape[0]):
-        value = np.zeros(layout.is_goal.size)
-        greedy = np.zeros(layout.is_goal.size, dtype=np.int64)
-        out[n] = q_density(layout, data, prior, x[n], grad[n], value, greedy)
-    return out
-
-
-@particle_kernel
-def bellman_densities(
-    layout: Layout,
-    data: LikelihoodData,
-    prior: PriorData,
-    free: IntArray,
-    fixed: FloatArray,
-    x: FloatArray,
-    grad: FloatArray,
-) -> FloatArray:
-    """Return ``(N, 2)`` log-densities without and of the determinant, in Bellman coordinates; write the gradients."""
-    out = np.empty((x.shape[0], 2))
-    for n in prange(x.shape[0]):
-        work = new_work(layout)
-        psi, slope = np.empty(fixed.size), np.empty(fixed.size)
-        smooth, rest = bellman_density(layout, data, prior, free, fixed, x[n], grad[n], psi, slope, work)
-        out[n, 0], out[n, 1] = smooth, rest
-    return out
-
-
-@particle_kernel
-def bellman_to_q(layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray) -> FloatArray:
-    """Return ``(N, K)`` θ of ``(N, D)`` Bellman coordinates, nan where there is no solution."""
-    out = np.empty((x.shape[0], fixed.size))
-    for n in prange(x.shape[0]):
-        work = new_work(layout)
-        psi = np.empty(fixed.size)
-        to_psi(layout, data, free, fixed, x[n], psi)
-        fine, _ = solve(layout, psi, work)
-        out[n] = work.theta
-        if not fine:
-            out[n] = np.nan
-    return out
 
 
 @kernel
@@ -77,6 +40,142 @@ def kick(p: FloatArray, grad: FloatArray, step: float) -> None:
         p[j] += step * grad[j]
 
 
+@kernel
+def q_one(layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray) -> float:
+    """Return the log-density of one particle in Q coordinates and write its gradient."""
+    value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
+    return q_density(layout, data, prior, x, grad, value, greedy)
+
+
+@particle_kernel
+def q_densities(layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray) -> FloatArray:
+    """Return ``(N,)`` log-densities of ``(N, D)`` particles in Q coordinates and write their gradients."""
+    out = np.empty(x.shape[0])
+    for n in prange(x.shape[0]):
+        out[n] = q_one(layout, data, prior, x[n], grad[n])
+    return out
+
+
+@kernel
+def q_likelihood_one(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    theta: FloatArray,
+    log_scale: float,
+    grad: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the log-likelihood of one θ, its slope in the log-scale, and its gradient."""
+    value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
+    grad[:] = 0.0
+    out[0], out[1] = q_log_likelihood(layout, data, prior, theta, log_scale, grad, value, greedy)
+
+
+@particle_kernel
+def q_likelihoods(
+    layout: Layout, data: LikelihoodData, prior: PriorData, theta: FloatArray, log_scale: FloatArray, grad: FloatArray
+) -> FloatArray:
+    """Return ``(N, 2)`` log-likelihoods of ``(N, K)`` θ and their slopes in the log-scale; write the gradients in θ."""
+    out = np.empty((theta.shape[0], 2))
+    for n in prange(theta.shape[0]):
+        q_likelihood_one(layout, data, prior, theta[n], log_scale[n], grad[n], out[n])
+    return out
+
+
+@particle_kernel
+def reward_densities(
+    layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray
+) -> FloatArray:
+    """Return ``(N,)`` log-densities of the rewards of all pairs and write their gradients."""
+    out = np.empty(x.shape[0])
+    for n in prange(x.shape[0]):
+        out[n] = reward_density(layout, data, prior, x[n], grad[n])
+    return out
+
+
+@kernel
+def bellman_one(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    grad: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write the log-density of one particle without and of the determinant, and its gradient."""
+    psi, slope = np.empty(fixed.size), np.empty(fixed.size)
+    out[0], out[1] = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, new_work(layout))
+
+
+@particle_kernel
+def bellman_densities(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    grad: FloatArray,
+) -> FloatArray:
+    """Return ``(N, 2)`` log-densities without and of the determinant, in Bellman coordinates; write the gradients."""
+    out = np.empty((x.shape[0], 2))
+    for n in prange(x.shape[0]):
+        bellman_one(layout, data, prior, free, fixed, x[n], grad[n], out[n])
+    return out
+
+
+@kernel
+def to_q_one(
+    layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray, out: FloatArray
+) -> None:
+    """Write θ of one particle in Bellman coordinates, nan where there is no solution."""
+    work: Work = new_work(layout)
+    psi = np.empty(fixed.size)
+    to_psi(layout, data, free, fixed, x, psi)
+    fine, _ = solve(layout, psi, work)
+    out[:] = work.theta
+    if not fine:
+        out[:] = np.nan
+
+
+@particle_kernel
+def bellman_to_q(layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray) -> FloatArray:
+    """Return ``(N, K)`` θ of ``(N, D)`` Bellman coordinates, nan where there is no solution."""
+    out = np.empty((x.shape[0], fixed.size))
+    for n in prange(x.shape[0]):
+        to_q_one(layout, data, free, fixed, x[n], out[n])
+    return out
+
+
+@kernel
+def q_trajectory(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    p: FloatArray,
+    step: float,
+    num_steps: int,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+) -> float:
+    """Run the leapfrog steps of one particle in place; return the log-density at the end."""
+    value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
+    grad = np.zeros(x.size)
+    total = q_density(layout, data, prior, x, grad, value, greedy)
+    for _ in range(num_steps):
+        kick(p, grad, 0.5 * step)
+        drift(x, p, step, inverse_mass, upper)
+        total = q_density(layout, data, prior, x, grad, value, greedy)
+        if not np.isfinite(total):
+            break
+        kick(p, grad, 0.5 * step)
+    return total
+
+
 @particle_kernel
 def q_leapfrog(
     layout: Layout,
@@ -90,21 +189,42 @@ def q_leapfrog(
     upper: FloatArray,
 ) -> FloatArray:
     """Run the leapfrog steps of alg. hmc for each particle in place; return ``(N, 2)`` log-densities at the end."""
-    out = np.empty((x.shape[0], 2))
+    out = np.zeros((x.shape[0], 2))
     for n in prange(x.shape[0]):
-        value = np.zeros(layout.is_goal.size)
-        greedy = np.zeros(layout.is_goal.size, dtype=np.int64)
-        grad = np.zeros(x.shape[1])
-        total = q_density(layout, data, prior, x[n], grad, value, greedy)
-        for _ in range(num_steps[n]):
-            kick(p[n], grad, 0.5 * step[n])
-            drift(x[n], p[n], step[n], inverse_mass, upper)
-            total = q_density(layout, data, prior, x[n], grad, value, greedy)
-            if not np.isfinite(total):
-                break
-            kick(p[n], grad, 0.5 * step[n])
-        out[n, 0], out[n, 1] = total, 0.0
+        out[n, 0] = q_trajectory(layout, data, prior, x[n], p[n], step[n], num_steps[n], inverse_mass, upper)
     return out
+
+
+@kernel
+def bellman_trajectory(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    p: FloatArray,
+    step: float,
+    num_steps: int,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Run the leapfrog steps of one particle in place and write its log-densities; the determinant does not push.
+
+    The policy of one step is where the next solve starts.
+    """
+    work = new_work(layout)
+    psi, slope, grad = np.empty(fixed.size), np.empty(fixed.size), np.zeros(x.size)
+    total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
+    for _ in range(num_steps):
+        kick(p, grad, 0.5 * step)
+        drift(x, p, step, inverse_mass, upper)
+        total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
+        if not np.isfinite(total):
+            break
+        kick(p, grad, 0.5 * step)
+    out[0], out[1] = total, rest
 
 
 @particle_kernel
@@ -121,18 +241,9 @@ def bellman_leapfrog(
     inverse_mass: FloatArray,
     upper: FloatArray,
 ) -> FloatArray:
-    """Run the leapfrog steps for each particle in place, in Bellman coordinates; the determinant does not push."""
+    """Run the leapfrog steps for each particle in place, in Bellman coordinates; return ``(N, 2)`` log-densities."""
     out = np.empty((x.shape[0], 2))
     for n in prange(x.shape[0]):
-        work = new_work(layout)
-        psi, slope, grad = np.empty(fixed.size), np.empty(fixed.size), np.zeros(x.shape[1])
-        total, rest = bellman_density(layout, data, prior, free, fixed, x[n], grad, psi, slope, work)
-        for _ in range(num_steps[n]):
-            kick(p[n], grad, 0.5 * step[n])
-            drift(x[n], p[n], step[n], inverse_mass, upper)
-            total, rest = bellman_density(layout, data, prior, free, fixed, x[n], grad, psi, slope, work)
-            if not np.isfinite(total):
-                break
-            kick(p[n], grad, 0.5 * step[n])
-        out[n, 0], out[n, 1] = total, rest
+        model = (layout, data, prior, free, fixed)
+        bellman_trajectory(*model, x[n], p[n], step[n], num_steps[n], inverse_mass, upper, out[n])
     return out

@@ -13,6 +13,7 @@ import numpy as np
 
 from qposterior.model.kernels.bellman import (
     Work,
+    backup,
     factor_policy,
     lu_solve,
     new_work,
@@ -36,7 +37,7 @@ def linear_response(
 ) -> float:
     """Fill θ_k = start_k + rate_k · x for the policy `work.greedy`, x = ψ_u; return log det(I − γ P_π).
 
-    `base` is ψ with ψ_u = 0, filled here; V of the two parts is kept in `work.value` and `work.small`.
+    `base` is ψ with ψ_u = 0, filled here. `work.value`, `work.adjoint` and `work.theta` are used as scratch.
     """
     base[:] = psi
     base[u] = 0.0
@@ -61,24 +62,27 @@ def linear_response(
             for i in range(first, last):
                 s = layout.component_state[i]
                 for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
-                    row = layout.row_of[k]
-                    total = source[k]
-                    if row >= 0:
-                        for e in range(layout.row_start[row], layout.row_start[row + 1]):
-                            total += layout.discount * layout.probability[e] * value[layout.successor[e]]
-                    out[k] = total
+                    out[k] = backup(layout, source, value, k)
     return log_det
 
 
 @kernel
-def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int, factor: bool) -> float:
-    """Fill V of the policy in a looping component for the payoffs `source`; return log det where `factor` is set."""
+def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int, is_first: bool) -> float:
+    """Fill V of the policy in a looping component for the payoffs `source`; return log det.
+
+    The first call for a policy finds the order of its forest, or the factors of I − γ P_π; the second reuses them.
+    """
     first, last = layout.component_start[c], layout.component_start[c + 1]
     size = last - first
-    if layout.is_deterministic and work.used_lu[c] == 0:
-        return follow_forest(layout, source, work, value, c, factor)
+    if is_first:
+        work.used_lu[c] = 0 if layout.is_deterministic and find_forest(layout, work, c) else 1
+    if work.used_lu[c] == 0:
+        for i in range(first, last):
+            s = work.order[i]
+            value[s] = backup(layout, source, value, work.greedy[s])
+        return 0.0
     lu = work.lu[layout.lu_start[c] : layout.lu_start[c + 1]].reshape(size, size)
-    log_det = factor_policy(layout, work.greedy, lu, c) if factor else 0.0
+    log_det = factor_policy(layout, work.greedy, lu, c) if is_first else 0.0
     right = work.small[first:last]
     for i in range(size):
         right[i] = outside_part(layout, source, value, work.greedy[layout.component_state[first + i]], c)
@@ -89,37 +93,24 @@ def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatAr
 
 
 @kernel
-def follow_forest(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int, factor: bool) -> float:
-    """The same for deterministic rows: settle states whose successor is settled; a cycle (discount < 1) by factors."""
+def find_forest(layout: Layout, work: Work, c: int) -> bool:
+    """Fill `order` with the states of a component so that each follows its next state; return False at a cycle."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
-    if factor:
-        # Find an order of evaluation: states whose next state is settled, again and again.
-        for i in range(first, last):
-            work.mark[layout.component_state[i]] = 0
-        filled, changed = first, True
-        while changed:
-            changed = False
-            for i in range(first, last):
-                s = layout.component_state[i]
-                if work.mark[s] == 0:
-                    t = next_inside(layout, work.greedy[s], c)
-                    if t < 0 or work.mark[t] == 1:
-                        work.mark[s] = 1
-                        work.order[filled] = s
-                        filled += 1
-                        changed = True
-        if filled < last:
-            work.used_lu[c] = 1
-            return policy_values(layout, source, work, value, c, factor)
     for i in range(first, last):
-        s = work.order[i]
-        k = work.greedy[s]
-        total = source[k]
-        row = layout.row_of[k]
-        if row >= 0:
-            total += layout.discount * value[layout.successor[layout.row_start[row]]]
-        value[s] = total
-    return 0.0
+        work.mark[layout.component_state[i]] = 0
+    filled, changed = first, True
+    while changed:
+        changed = False
+        for i in range(first, last):
+            s = layout.component_state[i]
+            if work.mark[s] == 0:
+                t = next_inside(layout, work.greedy[s], c)
+                if t < 0 or work.mark[t] == 1:
+                    work.mark[s] = 1
+                    work.order[filled] = s
+                    filled += 1
+                    changed = True
+    return filled == last
 
 
 @kernel
@@ -219,13 +210,44 @@ def draw_piecewise(pieces: FloatArray, number: int, u_piece: float, u_place: flo
     for i in range(number):
         total += np.exp(pieces[i, LOG_MASS] - largest)
     left, i = u_piece * total, 0
-    for i in range(number):  # noqa: B007  (the index is the answer)
+    for i in range(number):
         left -= np.exp(pieces[i, LOG_MASS] - largest)
         if left <= 0.0:
             break
     centre, spread = pieces[i, CENTRE], pieces[i, SPREAD]
     low, high = (pieces[i, LOW] - centre) / spread, (pieces[i, HIGH] - centre) / spread
     return centre + spread * truncated_quantile(low, high, u_place), i
+
+
+@kernel
+def sweep_particle(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    uniforms: FloatArray,
+) -> None:
+    """Redraw every unobserved coordinate of one particle in turn from its conditional, in place."""
+    work = new_work(layout)
+    psi = np.empty(fixed.size)
+    pieces = np.empty((MOST_PIECES, 5))
+    policies = np.empty((MOST_PIECES, layout.is_goal.size), dtype=np.int64)
+    to_psi(layout, data, free, fixed, x, psi)
+    fine, _ = solve(layout, psi, work)
+    if not fine:
+        return
+    for j in range(free.size):
+        u = free[j]
+        if layout.row_of[u] >= 0:
+            continue
+        number = conditional_pieces(layout, prior, psi, u, work, pieces, policies)
+        drawn, i = draw_piecewise(pieces, number, uniforms[j, 0], uniforms[j, 1])
+        if i >= 0:
+            psi[u] = drawn
+            x[j] = drawn
+            work.greedy[:] = policies[i]
 
 
 @particle_kernel
@@ -238,23 +260,6 @@ def gibbs_sweep(
     x: FloatArray,
     uniforms: FloatArray,
 ) -> None:
-    """Redraw every unobserved coordinate of each particle in turn from its conditional, in place.
-
-    `uniforms` is ``(N, D, 2)``. Observed coordinates (ρ) stay where they are.
-    """
+    """Sweep each particle, in place; `uniforms` is ``(N, D, 2)``. Observed coordinates (ρ) stay where they are."""
     for n in prange(x.shape[0]):
-        work = new_work(layout)
-        psi = np.empty(fixed.size)
-        pieces = np.empty((MOST_PIECES, 5))
-        policies = np.empty((MOST_PIECES, layout.is_goal.size), dtype=np.int64)
-        to_psi(layout, data, free, fixed, x[n], psi)
-        fine, _ = solve(layout, psi, work)
-        if fine:
-            for j in range(free.size):
-                u = free[j]
-                if layout.row_of[u] < 0:
-                    number = conditional_pieces(layout, prior, psi, u, work, pieces, policies)
-                    drawn, i = draw_piecewise(pieces, number, uniforms[n, j, 0], uniforms[n, j, 1])
-                    if i >= 0:
-                        psi[u] = x[n, j] = drawn
-                        work.greedy[:] = policies[i]
+        sweep_particle(layout, data, prior, free, fixed, x[n], uniforms[n])

@@ -1,0 +1,320 @@
+"""Hamiltonian Monte Carlo (paper, alg. hmc), several chains side by side, with a warm-up that tunes itself.
+
+Where greedy policies can loop, the determinant of Bellman coordinates jumps and costs acceptance; there each
+trajectory is followed by a Gibbs sweep over the free coordinates.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qposterior.inference.diagnostics import bulk_ess, rank_r_hat, tail_ess
+from qposterior.model.target import Target
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+
+DIVERGENT = 50.0
+"""An energy error beyond this is a divergence: the trajectory left where the integrator is any good."""
+
+TRAJECTORIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Candidate trajectory lengths of the warm-up, in units of π/2 standard deviations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HMCSettings:
+    """How to run the chains. `min_ess` and `max_r_hat` are the default early-stopping criterion of alg. hmc."""
+
+    chains: int = 8
+    warm_up: int = 600
+    max_iterations: int = 3000
+    block: int = 250
+    target_acceptance: float = 0.8
+    max_leapfrog: int = 512
+    min_ess: float = 400.0
+    max_r_hat: float = 1.01
+    gibbs: bool = True  # sweep after each trajectory where the target has jumps
+
+
+@dataclass(slots=True, kw_only=True)
+class Tuning:
+    """What the warm-up found: step size, trajectory length and the diagonal of the inverse mass matrix."""
+
+    step: float
+    trajectory: float
+    inverse_mass: FloatArray  # (D,)
+
+    def num_steps(self, jitter: float, most: int) -> int:
+        """Return the leapfrog steps of a trajectory of uniformly jittered length."""
+        return int(np.clip(np.ceil(2.0 * jitter * self.trajectory / self.step), 1, most))
+
+
+@dataclass(slots=True, kw_only=True)
+class Move:
+    """What one trajectory of every chain did."""
+
+    x: FloatArray  # (C, D)
+    density: FloatArray  # (C, 2)
+    acceptance: FloatArray  # (C,)  acceptance probability
+    smooth_acceptance: FloatArray  # (C,)  the same without the jumps of the determinant: what the step is tuned on
+    divergent: BoolArray  # (C,)
+    proposal: FloatArray  # (C, D)
+    gradients: int
+
+
+@dataclass(kw_only=True)
+class Chains:
+    """Draws of all chains after the warm-up."""
+
+    draws: FloatArray  # (C, M, D)
+    tuning: Tuning
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+
+def hmc_move(
+    target: Target,
+    x: FloatArray,
+    density: FloatArray,
+    tuning: Tuning,
+    num_steps: IntArray | int,
+    rng: np.random.Generator,
+    step: FloatArray | None = None,
+) -> Move:
+    """One trajectory and its accept step for every particle (alg. hmc); step and steps may differ per particle."""
+    num, size = x.shape
+    p = rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)
+    steps = np.broadcast_to(np.asarray(num_steps, dtype=np.int64), (num,)).copy()
+    sizes = np.full(num, tuning.step) if step is None else step
+    new_x, new_p, new_density = target.leapfrog(x, p, step=sizes, num_steps=steps, inverse_mass=tuning.inverse_mass)
+    kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
+    with np.errstate(invalid="ignore"):
+        smooth_gain = new_density[:, 0] - density[:, 0] + kinetic
+        gain = smooth_gain + new_density[:, 1] - density[:, 1]
+    lost = ~np.isfinite(gain)
+    smooth_gain, gain = np.where(lost, -np.inf, smooth_gain), np.where(lost, -np.inf, gain)
+    accepted = np.log(rng.random(num)) < gain
+    return Move(
+        x=np.where(accepted[:, None], new_x, x),
+        density=np.where(accepted[:, None], new_density, density),
+        acceptance=np.exp(np.minimum(gain, 0.0)),
+        smooth_acceptance=np.exp(np.minimum(smooth_gain, 0.0)),
+        divergent=smooth_gain < -DIVERGENT,
+        proposal=new_x,
+        gradients=int(steps.sum()) + num,
+    )
+
+
+def run_hmc(
+    target: Target,
+    rng: np.random.Generator,
+    settings: HMCSettings | None = None,
+    *,
+    stopping_fn: Callable[[FloatArray], bool] | None = None,
+    progress_fn: Callable[[int, int], None] | None = None,
+) -> Chains:
+    """Run the chains until `stopping_fn` says of the ``(C, M, D)`` draws that they will do, or the iterations are used.
+
+    The default criterion asks for R-hat and effective sample sizes of Q. `progress_fn` gets (iterations, most).
+    """
+    settings = settings or HMCSettings()
+    x = target.initial(settings.chains, rng)
+    if target.num_coordinates == 0:
+        still = Tuning(step=1.0, trajectory=1.0, inverse_mass=np.ones(0))
+        return Chains(
+            draws=x[:, None, :], tuning=still, diagnostics={"chains": settings.chains, "draws": settings.chains}
+        )
+    tuning, x, density, used = warm_up(target, x, rng, settings)
+    draws = np.empty((settings.chains, settings.max_iterations, target.num_coordinates))
+    acceptance, divergences, gradients, done = 0.0, 0, used, 0
+    while done < settings.max_iterations:
+        for _ in range(min(settings.block, settings.max_iterations - done)):
+            move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), settings.max_leapfrog), rng)
+            x, density = gibbs(target, move.x, move.density, rng, settings)
+            acceptance += float(move.acceptance.mean())
+            divergences += int(move.divergent.sum())
+            gradients += move.gradients
+            draws[:, done] = x
+            done += 1
+        if progress_fn is not None:
+            progress_fn(done, settings.max_iterations)
+        if (stopping_fn or _trustworthy(target, settings))(draws[:, :done]):
+            break
+    kept = draws[:, :done].copy()
+    return Chains(
+        draws=kept,
+        tuning=tuning,
+        diagnostics=chain_diagnostics(target, kept)
+        | {
+            "acceptance": acceptance / done,
+            "divergences": divergences,
+            "gradients": gradients,
+            "step_size": tuning.step,
+            "trajectory": tuning.trajectory,
+        },
+    )
+
+
+def gibbs(
+    target: Target, x: FloatArray, density: FloatArray, rng: np.random.Generator, settings: HMCSettings
+) -> tuple[FloatArray, FloatArray]:
+    """Sweep the free coordinates where the target has jumps and knows its conditionals; else return what came in."""
+    sweep_fn = getattr(target, "gibbs_sweep", None)
+    if not (settings.gibbs and target.has_jumps and sweep_fn is not None):
+        return x, density
+    swept = sweep_fn(x, rng)
+    return swept, target.log_density(swept)
+
+
+def warm_up(
+    target: Target, x: FloatArray, rng: np.random.Generator, settings: HMCSettings
+) -> tuple[Tuning, FloatArray, FloatArray, int]:
+    """Tune step size (dual averaging on the smooth acceptance), mass (pooled variances) and trajectory length."""
+    density = target.log_density(x)
+    tuning = Tuning(step=0.1, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
+    # The first guess of the scales is the spread of the starting points.
+    tuning.inverse_mass = _regular_variance(x)
+    gradients = 0
+    windows = _windows(settings.warm_up)
+    for number, length in enumerate(windows):
+        averaging = DualAveraging(tuning.step, settings.target_acceptance)
+        seen = np.empty((length, *x.shape))
+        for i in range(length):
+            steps = tuning.num_steps(rng.random(), min(settings.max_leapfrog, 32 if number == 0 else 512))
+            move = hmc_move(target, x, density, tuning, steps, rng)
+            x, density = gibbs(target, move.x, move.density, rng, settings)
+            tuning.step = averaging.update(float(move.smooth_acceptance.mean()))
+            gradients += move.gradients
+            seen[i] = x
+        tuning.step = averaging.settled
+        if number < len(windows) - 1:
+            tuning.inverse_mass = _regular_variance(seen[length // 4 :].reshape(-1, x.shape[1]))
+            # Momenta now have another scale; distances are measured in standard deviations.
+            tuning.trajectory, x, density, used = _best_trajectory(target, x, density, tuning, rng, settings)
+            gradients += used
+    return tuning, x, density, gradients
+
+
+def _best_trajectory(
+    target: Target,
+    x: FloatArray,
+    density: FloatArray,
+    tuning: Tuning,
+    rng: np.random.Generator,
+    settings: HMCSettings,
+) -> tuple[float, FloatArray, FloatArray, int]:
+    """Return the candidate with the largest expected change of squared distance to the centre per gradient."""
+    tuning.step = _reasonable_step(target, x, density, tuning, rng)
+    best, best_score, gradients = tuning.trajectory, -np.inf, 0
+    for factor in TRAJECTORIES:
+        trial = Tuning(step=tuning.step, trajectory=factor * np.pi / 2, inverse_mass=tuning.inverse_mass)
+        if trial.trajectory / trial.step > settings.max_leapfrog:
+            break
+        score, cost = 0.0, 0
+        for _ in range(12):
+            before = x
+            move = hmc_move(target, x, density, trial, trial.num_steps(rng.random(), settings.max_leapfrog), rng)
+            centre = before.mean(axis=0)
+            scaled = [np.sum((y - centre) ** 2 / trial.inverse_mass, axis=1) for y in (before, move.proposal)]
+            with np.errstate(invalid="ignore", over="ignore"):
+                change = move.acceptance * (scaled[1] - scaled[0]) ** 2
+            score += float(np.nan_to_num(change, nan=0.0, posinf=0.0).mean())
+            cost += move.gradients
+            x, density = gibbs(target, move.x, move.density, rng, settings)
+        gradients += cost
+        if score / cost > best_score:
+            best, best_score = trial.trajectory, score / cost
+    return best, x, density, gradients
+
+
+def _reasonable_step(
+    target: Target, x: FloatArray, density: FloatArray, tuning: Tuning, rng: np.random.Generator
+) -> float:
+    """Return a step at which a single leapfrog step is accepted about four times in five, found by halving."""
+    step = 1.0
+    for _ in range(40):
+        trial = Tuning(step=step, trajectory=step, inverse_mass=tuning.inverse_mass)
+        if hmc_move(target, x, density, trial, 4, rng).smooth_acceptance.mean() > 0.7:
+            break
+        step *= 0.7
+    return step
+
+
+@dataclass(slots=True)
+class DualAveraging:
+    """Nesterov's averaging of log step sizes (Hoffman and Gelman 2014, section 3.2)."""
+
+    first: float
+    target: float
+    count: int = 0
+    error: float = 0.0
+    log_mean: float = 0.0
+
+    def update(self, acceptance: float) -> float:
+        """Take in an acceptance rate; return the step to try next."""
+        self.count += 1
+        weight = 1.0 / (self.count + 10.0)
+        self.error = (1.0 - weight) * self.error + weight * (self.target - acceptance)
+        log_step = np.log(10.0 * self.first) - np.sqrt(self.count) / 0.05 * self.error
+        log_step = float(np.clip(log_step, np.log(self.first) - 8.0, np.log(self.first) + 5.0))
+        share = self.count**-0.75
+        self.log_mean = share * log_step + (1.0 - share) * self.log_mean
+        return float(np.exp(log_step))
+
+    @property
+    def settled(self) -> float:
+        """The averaged step."""
+        return float(np.exp(self.log_mean))
+
+
+def _windows(length: int) -> list[int]:
+    """Return the lengths of the warm-up windows: each about twice the one before."""
+    return [max(20, length // 8), max(20, length // 4), max(20, length * 3 // 8), max(20, length // 4)]
+
+
+def _regular_variance(draws: FloatArray) -> FloatArray:
+    """Return variances shrunk a little towards a small constant, so that none is 0."""
+    count = draws.shape[0]
+    return np.asarray(draws.var(axis=0, ddof=1) * count / (count + 5.0) + 1e-6 * 5.0 / (count + 5.0))
+
+
+def chain_diagnostics(target: Target, draws: FloatArray) -> dict[str, Any]:
+    """Return the worst R-hat and effective sample sizes over the pairs of Q that vary."""
+    chains, length, size = draws.shape
+    q = target.to_q(draws.reshape(-1, size)).reshape(chains, length, -1)
+    summary: dict[str, Any] = {"chains": chains, "draws": chains * length}
+    if length < 8:
+        return summary
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all-nan slices: pairs that do not vary
+        summary["max_r_hat"] = float(np.nanmax(rank_r_hat(q)))
+        summary["min_bulk_ess"] = float(np.nanmin(bulk_ess(q)))
+        summary["min_tail_ess"] = float(np.nanmin(tail_ess(q)))
+    return summary
+
+
+def _trustworthy(target: Target, settings: HMCSettings) -> Callable[[FloatArray], bool]:
+    def stop(draws: FloatArray) -> bool:
+        found = chain_diagnostics(target, draws)
+        if np.isnan(found.get("max_r_hat", np.nan)):
+            return False
+        smallest = min(found["min_bulk_ess"], found["min_tail_ess"])
+        return bool(found["max_r_hat"] <= settings.max_r_hat and smallest >= settings.min_ess)
+
+    return stop
+
+
+def distrust(diagnostics: dict[str, Any]) -> str | None:
+    """Return why the draws cannot be trusted, in one sentence, or None."""
+    r_hat = diagnostics.get("max_r_hat")
+    if r_hat is not None and not r_hat <= 1.05:
+        return f"the chains disagree (R-hat {r_hat:.3f}, should be below 1.05); run longer or use another method"
+    ess = min(diagnostics.get("min_bulk_ess", np.inf), diagnostics.get("min_tail_ess", np.inf))
+    if not ess >= 100.0:
+        return f"the draws are worth only {ess:.0f} independent ones (should be 100 or more); run longer"
+    share = diagnostics.get("divergences", 0) / max(diagnostics.get("draws", 1), 1)
+    if share > 0.02:
+        return f"{share:.0%} of the trajectories diverged; raise target_acceptance or use Bellman coordinates"
+    return None
