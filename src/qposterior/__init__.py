@@ -4,6 +4,10 @@ The way of the data, and where each part lives:
 
     world          FiniteMDP, StateActionSpace, solve, Experience: what is and what was seen
     environments   Deep Sea and others, each a function that returns a FiniteMDP
+    model          priors, likelihoods, targets in Q and in Bellman coordinates; the compiled loops
+    inference      exact enumeration, HMC, tempering, diagnostics
+    answers        Posterior: the only thing that hands out numbers
+    front_door     posterior(...): from an Experience to a Posterior
     agents         one file each, one protocol
     experiments    explore: an agent in a world; metrics; the run directory
     report         figures and pages
@@ -23,6 +27,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from qposterior.agents.registry import make_agent
+    from qposterior.answers import Posterior
     from qposterior.environments.registry import make_environment
     from qposterior.errors import (
         ContradictionError,
@@ -32,12 +37,23 @@ if TYPE_CHECKING:
         QPosteriorError,
     )
     from qposterior.experiments.explore import Run, explore
+    from qposterior.front_door import posterior
+    from qposterior.inference.hmc import HMCSettings
+    from qposterior.model.likelihood import Noise
+    from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
     from qposterior.world.experience import Experience
     from qposterior.world.mdp import FiniteMDP
     from qposterior.world.solve import Solution, check_uniqueness, solve
     from qposterior.world.space import StateActionSpace
 
 _HOME = {
+    "BoundedPrior": "model.prior",
+    "GaussianPrior": "model.prior",
+    "HMCSettings": "inference.hmc",
+    "Noise": "model.likelihood",
+    "Posterior": "answers",
+    "RewardPrior": "model.prior",
+    "posterior": "front_door",
     "ContradictionError": "errors",
     "Experience": "world.experience",
     "FiniteMDP": "world.mdp",
@@ -56,13 +72,19 @@ _HOME = {
 }
 
 __all__ = [
+    "BoundedPrior",
     "ContradictionError",
     "Experience",
     "FiniteMDP",
+    "GaussianPrior",
+    "HMCSettings",
     "InvalidInputError",
     "MissingExtraError",
     "NoUniqueSolutionError",
+    "Noise",
+    "Posterior",
     "QPosteriorError",
+    "RewardPrior",
     "Run",
     "Solution",
     "StateActionSpace",
@@ -70,6 +92,7 @@ __all__ = [
     "explore",
     "make_agent",
     "make_environment",
+    "posterior",
     "solve",
 ]
 

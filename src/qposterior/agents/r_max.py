@@ -11,7 +11,6 @@ from qposterior.agents.planning import plan
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import BoolArray, IntArray
 from qposterior.world.space import StateActionSpace
-from qposterior.world.transitions import TransitionTable
 
 
 class RMaxAgent(ModelAgent):
@@ -47,21 +46,9 @@ class RMaxAgent(ModelAgent):
         if self.table is not None:
             return plan(self.space, self.table, rewards, horizon=self.horizon, rng=self._rng)
         bonus = np.where(known, np.nan, self.max_reward)
-        rows = _rows_of_all(self.space, self.experience.table(), self.experience.observed_pairs)
+        rows = self.experience.table().spread(self.experience.observed_pairs, self.space.num_pairs)
         return plan(self.space, rows, rewards, horizon=self.horizon, rng=self._rng, bonus=bonus)
 
     def is_settled(self) -> bool:
         """Return whether no pair has become known since."""
         return np.array_equal(self.experience.count >= self.known_after, self._planned_for)  # type: ignore[arg-type]
-
-
-def _rows_of_all(space: StateActionSpace, seen: TransitionTable, pairs: IntArray) -> TransitionTable:
-    """Return a table of all K rows in which unseen pairs have an empty row."""
-    lengths = np.zeros(space.num_pairs, dtype=np.int64)
-    lengths[pairs] = np.diff(seen.row_start)
-    return TransitionTable(
-        num_states=space.num_states,
-        row_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        successor=seen.successor,
-        probability=seen.probability,
-    )

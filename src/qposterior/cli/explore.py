@@ -61,7 +61,8 @@ def explore_command(environment: str, **options: Any) -> None:
       qposterior explore FrozenLake-v1 --agent q-learning --env-option is_slippery=false --env-option step_cost=0.001
       qposterior explore deep-sea --depth 10 --seeds 5 --out runs/sea
     """
-    from qposterior.experiments.run_directory import RunDirectory, write_atomically
+    from qposterior.experiments.run_directory import RunDirectory
+    from qposterior.world.files import write_atomically
 
     _check(options)
     world = build_world(environment, options)
@@ -221,8 +222,8 @@ def _draw(folder: RunDirectory, runs: list[Run], world: World) -> None:
     import pandas as pd
 
     from qposterior.errors import MissingExtraError
-    from qposterior.experiments.run_directory import write_atomically
     from qposterior.report.figures import regret_figure
+    from qposterior.world.files import write_atomically
 
     table = pd.concat([run.episodes for run in runs if run.rows])
     depth = f", depth {runs[0].depth}" if runs[0].depth is not None else ""

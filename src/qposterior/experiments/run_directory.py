@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -18,28 +17,13 @@ from typing import Any
 
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.explore import EPISODE_COLUMNS, TRANSITION_COLUMNS, Run
+from qposterior.world.files import write_atomically
 
 SETTINGS_FILE = "settings.json"
 EPISODES_FILE = "episodes.csv"
 TRANSITIONS_FILE = "transitions.csv.gz"
 SUMMARY_FILE = "summary.json"
 OUR_FILES = (SETTINGS_FILE, EPISODES_FILE, TRANSITIONS_FILE, SUMMARY_FILE, "regret.png")
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file such that a reader sees the old one or the new one, never half of it."""
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def versions() -> dict[str, str]:

@@ -65,9 +65,18 @@ class Enumeration:
         self.reached = np.unique(self.table.successor)
         self.reached = self.reached[~self.space.is_goal[self.reached]]
         self._rng = rng
+        # States with two actions whose value nothing seen depends on: one further half-space each.
+        unreached = np.setdiff1d(self.space.deciding_states, self.reached)
+        two = np.diff(self.space.first_pair)[unreached] == 2
+        self.aside = np.array([s for s in unreached[two] if self._touched(s)], dtype=np.int64)
+        first = self.space.first_pair[self.aside]
+        self.aside_rows = _differences(self.space.num_pairs, first.tolist(), (first + 1).tolist())
         self.cells = self._cells(max_cells)
         self.num_points = 0
         self._integrate()
+
+    def _touched(self, state: int) -> bool:
+        return bool(self.seen.observed[self.space.first_pair[state] : self.space.first_pair[state + 1]].any())
 
     # -- cells ---------------------------------------------------------------------------------------------------------
 
@@ -171,6 +180,7 @@ class Enumeration:
     def _integrate(self) -> None:
         """Integrate every cell with more and more points until the answers are known well enough."""
         active = list(range(len(self.cells)))
+        self._unreached_masses: dict[int, FloatArray] = {}
         for log_points in range(FIRST_LOG_POINTS, LAST_LOG_POINTS + 1, 2):
             for i in active:
                 self.cells[i].moments = self._measure(self.cells[i].gaussian, log_points)
@@ -189,7 +199,9 @@ class Enumeration:
     def _measure(self, gaussian: PolytopeGaussian, log_points: int) -> Moments:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Sobol points beyond their recommended dimension are still valid
-            moments = gaussian.moments(log_points, self._rng)
+            # Tilting pays where plain points leave too much variance; the first round finds out where.
+            tilted = log_points > FIRST_LOG_POINTS
+            moments = gaussian.moments(log_points, self._rng, self.aside_rows, tilted=tilted)
         if not moments.mass.any() and not gaussian.is_empty and not is_feasible(gaussian.lower, gaussian.slack):
             gaussian.is_empty = True
         return moments
@@ -232,12 +244,23 @@ class Enumeration:
             for k in cell.choice:
                 sharing = [int(k), *cell.partners.get(int(k), [])]
                 total[:, sharing] += mass[:, None] / len(sharing)
-        for s in np.setdiff1d(self.space.deciding_states, self.reached):
+        aside = self._aside_masses()
+        for i, s in enumerate(self.aside):
+            k = self.space.first_pair[s]
+            total[:, k], total[:, k + 1] = aside[:, i], masses.sum(axis=1) - aside[:, i]
+        for s in np.setdiff1d(self.space.deciding_states, [*self.reached, *self.aside]):
             pairs = np.arange(self.space.first_pair[s], self.space.first_pair[s + 1])
-            total[:, pairs] = self._unreached(pairs, masses)
+            if int(s) not in self._unreached_masses:
+                self._unreached_masses[int(s)] = self._unreached(pairs, masses)
+            total[:, pairs] = self._unreached_masses[int(s)]
         first = self.space.first_pair[self.space.deciding_states]
         sums = np.add.reduceat(total, first, axis=1)
         return np.asarray(total / np.repeat(sums, np.diff(np.append(first, self.space.num_pairs)), axis=1))
+
+    def _aside_masses(self) -> FloatArray:
+        """Return ``(R, E)`` masses in which the first action of each state in `aside` is optimal."""
+        each = np.array([cell.moments.also for cell in self.cells])  # type: ignore[union-attr]
+        return np.asarray(np.einsum("cre,c->re", each, self._weights()))
 
     def _unreached(self, pairs: IntArray, masses: FloatArray) -> FloatArray:
         """Return ``(R, A)`` masses of the actions of a state whose value no observed pair depends on."""

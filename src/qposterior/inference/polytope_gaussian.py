@@ -28,6 +28,7 @@ class Moments:
     mass: FloatArray  # (R,)  P(A x ≤ b)
     first: FloatArray  # (R, r)  E[z 1(A x ≤ b)] of the standard coordinates z
     second: FloatArray  # (R, r, r)
+    also: FloatArray  # (R, E)  P(A x ≤ b and d_e x ≤ 0) for further half-spaces d_e, one at a time
 
 
 class PolytopeGaussian:
@@ -87,11 +88,11 @@ class PolytopeGaussian:
             self._tilt, self._peak = _saddle_point(self.lower[self.pivots], self.slack[self.pivots])
         return self._tilt
 
-    def propose(self, uniforms: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def propose(self, uniforms: FloatArray, *, tilted: bool) -> tuple[FloatArray, FloatArray]:
         """Return ``(M, r)`` points and their ``(M,)`` log importance weights from ``(M, r)`` uniforms."""
         from scipy.special import log_ndtr
 
-        tilt = self.tilt()
+        tilt = self.tilt() if tilted else np.zeros(self.rank)
         z = np.zeros((uniforms.shape[0], self.rank))
         log_weight = np.zeros(uniforms.shape[0])
         for j in range(self.rank):
@@ -111,25 +112,52 @@ class PolytopeGaussian:
         low = np.max(edge[:, ~above], axis=1, initial=-np.inf)
         return low, high
 
-    def moments(self, log_points: int, rng: np.random.Generator) -> Moments:
-        """Return mass and moments of z along the basis, by scrambled Sobol points, 2^log_points a replicate."""
-        if self.is_empty or self.rank == 0:
-            mass = np.full(REPLICATES, 0.0 if self.is_empty else 1.0)
-            empty = np.zeros((REPLICATES, self.rank))
-            return Moments(mass=mass, first=empty, second=np.zeros((REPLICATES, self.rank, self.rank)))
-        parts = [self._replicate(log_points, rng) for _ in range(REPLICATES)]
-        mass, first, second = (np.array([part[i] for part in parts]) for i in range(3))
-        return Moments(mass=mass, first=first, second=second)
+    def moments(
+        self, log_points: int, rng: np.random.Generator, also: FloatArray | None = None, *, tilted: bool = True
+    ) -> Moments:
+        """Return mass and moments of z along the basis, by scrambled Sobol points, 2^log_points a replicate.
 
-    def _replicate(self, log_points: int, rng: np.random.Generator) -> tuple[float, FloatArray, FloatArray]:
+        `also` is ``(E, d)``: rows d of further half-spaces d x ≤ 0, each taken alone with the polytope.
+        """
+        rows = np.zeros((0, self.mean.size)) if also is None else also
+        if self.is_empty or self.rank == 0:
+            inside = 0.0 if self.is_empty else 1.0
+            share = self._half_space_shares(rows, np.zeros((1, self.rank)))[0]
+            return Moments(
+                mass=np.full(REPLICATES, inside),
+                first=np.zeros((REPLICATES, self.rank)),
+                second=np.zeros((REPLICATES, self.rank, self.rank)),
+                also=np.tile(inside * share, (REPLICATES, 1)),
+            )
+        parts = [self._replicate(log_points, rng, rows, tilted) for _ in range(REPLICATES)]
+        mass, first, second, extra = (np.array([part[i] for part in parts]) for i in range(4))
+        return Moments(mass=mass, first=first, second=second, also=extra)
+
+    def _replicate(
+        self, log_points: int, rng: np.random.Generator, rows: FloatArray, tilted: bool
+    ) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         from scipy.stats.qmc import Sobol
 
         points = Sobol(self.rank, scramble=True, rng=rng).random_base2(log_points)
-        z, log_weight = self.propose(points)
+        z, log_weight = self.propose(points, tilted=tilted)
         weight = np.exp(log_weight) / points.shape[0]
         weight[~np.isfinite(weight)] = 0.0
         z = np.where(weight[:, None] > 0.0, z, 0.0)
-        return float(weight.sum()), weight @ z, (z * weight[:, None]).T @ z
+        share = self._half_space_shares(rows, z)
+        return float(weight.sum()), weight @ z, (z * weight[:, None]).T @ z, weight @ share
+
+    def _half_space_shares(self, rows: FloatArray, z: FloatArray) -> FloatArray:
+        """Return ``(M, E)`` P(d x ≤ 0 | z along the basis): a constant tie counts half."""
+        from scipy.special import ndtr
+
+        step = rows @ self.factor
+        along = step @ self.basis
+        rest = np.sqrt(np.maximum(np.sum(step**2, axis=1) - np.sum(along**2, axis=1), 0.0))
+        value = rows @ self.mean + z @ along.T
+        size = np.linalg.norm(rows, axis=1) * max(float(np.abs(self.factor).max(initial=0.0)), 1e-300)
+        fixed = rest <= 1e-7 * np.maximum(size, 1e-300)
+        sign = np.where(np.abs(value) <= DEGENERATE * (1.0 + np.abs(value)), 0.5, (value < 0.0).astype(float))
+        return np.asarray(np.where(fixed, sign, ndtr(-value / np.where(fixed, 1.0, rest))))
 
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return ``(num, d)`` independent draws of x given the constraints, accepted from the tilted proposal."""
@@ -140,7 +168,7 @@ class PolytopeGaussian:
             if found >= num:
                 break
             batch = max(64, 2 * (num - found))
-            z, log_weight = self.propose(rng.random((batch, self.rank)))
+            z, log_weight = self.propose(rng.random((batch, self.rank)), tilted=True)
             accepted = np.log(rng.random(batch)) <= log_weight - self._peak
             kept.append(z[accepted])
             found += int(accepted.sum())

@@ -53,6 +53,17 @@ class TransitionTable:
             return values[self.successor]
         return np.asarray(self.matrix @ values, dtype=np.float64)
 
+    def spread(self, places: IntArray, num_rows: int) -> TransitionTable:
+        """Return a table of `num_rows` rows with these rows at `places` (ascending) and empty rows elsewhere."""
+        lengths = np.zeros(num_rows, dtype=np.int64)
+        lengths[places] = np.diff(self.row_start)
+        return TransitionTable(
+            num_states=self.num_states,
+            row_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            successor=self.successor,
+            probability=self.probability,
+        )
+
     def select(self, pairs: IntArray) -> TransitionTable:
         """Return the table of these rows, in this order."""
         pairs = np.asarray(pairs, dtype=np.int64)

@@ -1,8 +1,14 @@
-"""How kernels are compiled: cached on disk, and for loops over particles in parallel."""
+"""How kernels are compiled: cached on disk, loops over particles in parallel, x / 0 = inf as in NumPy.
+
+A trajectory that runs off to infinity must end as a rejected move, not as an exception in a thread.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -10,14 +16,34 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def _drop_stale_cache() -> None:
+    """Remove compiled kernels made from other sources.
+
+    Numba notices a change of the file that a kernel stands in, not of the files whose kernels it has inlined.
+    """
+    folder = Path(__file__).parent
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))).hexdigest()
+    stamp = folder / "__pycache__" / "kernels.sha256"
+    with contextlib.suppress(OSError):  # a read-only installation keeps what it was installed with
+        if stamp.exists() and stamp.read_text() == digest:
+            return
+        for stale in [*stamp.parent.glob("*.nbi"), *stamp.parent.glob("*.nbc")]:
+            stale.unlink(missing_ok=True)
+        stamp.parent.mkdir(exist_ok=True)
+        stamp.write_text(digest)
+
+
+_drop_stale_cache()
+
+
 def kernel(function: Function) -> Function:
     """Compile one loop nest."""
-    return cast("Function", numba.njit(cache=True)(function))
+    return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
 
 
 def particle_kernel(function: Function) -> Function:
     """Compile a loop over particles; `numba.prange` in it runs them in parallel."""
-    return cast("Function", numba.njit(cache=True, parallel=True)(function))
+    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy")(function))
 
 
 prange = numba.prange

@@ -1,0 +1,245 @@
+"""Posterior: weighted draws of Q*, and the only thing that hands out numbers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
+from qposterior.inference.exact import Enumeration
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.files import write_atomically
+from qposterior.world.space import StateActionSpace
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+FORMAT = "qposterior-posterior 1"
+TIE = 1e-10
+"""Actions whose values differ by less than this, relative to 1 + |V|, tie (paper, app. psrl_mab)."""
+
+TIE_RULES = ("uniform", "lowest")
+
+
+def make_rng(seed: Any) -> np.random.Generator:
+    """Return the generator of an int, a SeedSequence or a Generator."""
+    return np.random.default_rng(seed)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posterior:
+    """What is known of Q* after what was seen: weighted draws, and exact numbers where the method has them."""
+
+    space: StateActionSpace
+    draws: FloatArray  # (N, K)  Q on the pairs
+    weights: FloatArray  # (N,)  sum to 1
+    method: str
+    log_evidence: float = float("nan")  # log density of what was read, nan where the method does not give it
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    chains: int = 1  # draws are stored chain after chain
+    noise_scale: FloatArray | None = None  # (N,)  draws of a learned reward scale
+    exact_tables: FloatArray | None = None  # (3, K)  exact P(optimal), mean and sd
+    enumeration: Enumeration | None = field(default=None, repr=False)
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def mean(self) -> FloatArray:
+        """Return ``(S, A)`` posterior means of Q*: nan where inadmissible, 0 at goals."""
+        values = self.weights @ self.draws if self.exact_tables is None else self.exact_tables[1]
+        return self.space.to_table(values)
+
+    def sd(self) -> FloatArray:
+        """Return ``(S, A)`` posterior standard deviations."""
+        if self.exact_tables is not None:
+            return self.space.to_table(self.exact_tables[2])
+        centre = self.weights @ self.draws
+        return self.space.to_table(np.sqrt(self.weights @ (self.draws - centre) ** 2))
+
+    def quantile(self, level: float) -> FloatArray:
+        """Return ``(S, A)`` weighted quantiles of the draws: the least value with at least `level` of the weight."""
+        if not 0.0 <= level <= 1.0:
+            raise InvalidInputError(f"level must lie in [0, 1], got {level}")
+        order = np.argsort(self.draws, axis=0)
+        total = np.cumsum(self.weights[order], axis=0)
+        row = np.argmax(total >= min(level, 1.0) * total[-1] * (1.0 - 1e-12), axis=0)
+        columns = np.arange(self.draws.shape[1])
+        return self.space.to_table(self.draws[order[row, columns], columns])
+
+    def prob_optimal(self, state: int, *, ties: str = "uniform") -> FloatArray:
+        """Return ``(A,)`` P(action is optimal) in a state: sums to 1, 0 where inadmissible."""
+        self.space.check_state(state)
+        if self.space.is_goal[state]:
+            raise InvalidInputError(f"state {state} is a goal; nothing is decided there")
+        return np.asarray(self.prob_optimal_table(ties=ties)[state])
+
+    def prob_optimal_table(self, *, ties: str = "uniform") -> FloatArray:
+        """Return ``(S, A)`` P(action is optimal): rows sum to 1; 0 where inadmissible and at goals."""
+        if self.exact_tables is not None and ties == "uniform":
+            values = self.exact_tables[0]
+        else:
+            values = self.weights @ self._optimal(ties)
+        table = np.zeros((self.space.num_states, self.space.num_actions))
+        table[self.space.pair_state, self.space.pair_action] = values
+        return table
+
+    def prob_policy(self, policy: dict[int, int], *, ties: str = "uniform") -> float:
+        """Return the joint probability that these actions, by state, are optimal; ties are shared by the rule.
+
+        From the cells where the method is exact and the posterior was computed here; from the draws otherwise.
+        """
+        if not policy:
+            return 1.0
+        if self.enumeration is not None and ties == "uniform":
+            return self.enumeration.prob_policy(policy)
+        pairs = [self.space.pair(state, action) for state, action in policy.items()]
+        return float(self.weights @ np.prod(self._optimal(ties)[:, pairs], axis=1))
+
+    # -- draws ---------------------------------------------------------------------------------------------------------
+
+    def sample(self, num: int = 1, seed: Any = 0) -> FloatArray:
+        """Return ``(num, S, A)`` draws of Q*, chosen by their weights with replacement."""
+        return self.space.to_table(self.draws[self._choose(num, seed)])
+
+    def sample_policy(self, num: int = 1, seed: Any = 0, *, ties: str = "uniform") -> IntArray:
+        """Return ``(num, S)`` greedy policies of draws: each with its posterior probability; −1 at goals.
+
+        Drawing θ and acting greedily is drawing the optimal policy (paper, app. psrl_mdp). Ties within a draw are
+        broken uniformly or go to the lowest action.
+        """
+        rng = make_rng(seed)
+        share = self._optimal(ties)[self._choose(num, rng)]
+        score = np.where(share > 0.0, rng.random(share.shape) + 1.0, 0.0)
+        states = self.space.deciding_states
+        policies = np.full((num, self.space.num_states), -1, dtype=np.int64)
+        best = np.maximum.reduceat(score, self.space.first_pair[states], axis=1)
+        row, pair = np.nonzero(score == np.repeat(best, np.diff(self.space.first_pair)[states], axis=1))
+        policies[row, self.space.pair_state[pair]] = self.space.pair_action[pair]
+        return policies
+
+    @property
+    def effective_draws(self) -> float:
+        """1 / Σ w²: how many equally weighted draws these are worth, if independent."""
+        return float(1.0 / np.sum(self.weights**2))
+
+    def _choose(self, num: int, seed: Any) -> IntArray:
+        return np.asarray(make_rng(seed).choice(self.weights.size, size=num, p=self.weights))
+
+    def _optimal(self, ties: str) -> FloatArray:
+        """Return ``(N, K)`` the share that each pair has in being optimal in each draw."""
+        if ties not in TIE_RULES:
+            raise unknown_name("tie rule", ties, TIE_RULES)
+        best = self.space.maximum(self.draws)[:, self.space.pair_state]
+        tied: BoolArray = self.draws >= best - TIE * (1.0 + np.abs(best))
+        first = self.space.first_pair[self.space.deciding_states]
+        repeat = np.diff(np.append(first, self.space.num_pairs))
+        if ties == "lowest":
+            before: IntArray = np.cumsum(tied, axis=1) - tied
+            at_start: IntArray = np.repeat(before[:, first], repeat, axis=1)
+            return np.asarray(tied & (before == at_start), dtype=np.float64)
+        return np.asarray(tied / np.repeat(np.add.reduceat(tied.astype(float), first, axis=1), repeat, axis=1))
+
+    # -- files and friends ---------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the posterior to one `.npz` file, whole or not at all; an existing file is kept unless told."""
+        path = Path(path)
+        if path.exists() and not overwrite:
+            raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
+        space = self.space
+        facts = {
+            "format": FORMAT,
+            "method": self.method,
+            "log_evidence": self.log_evidence,
+            "diagnostics": self.diagnostics,
+            "settings": self.settings,
+            "chains": self.chains,
+            "discount": space.discount,
+        }
+        arrays = {
+            "draws": self.draws,
+            "weights": self.weights,
+            "admissible": space.pair_index >= 0,
+            "is_goal": space.is_goal,
+            "facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
+        }
+        for name in ("noise_scale", "exact_tables"):
+            value = getattr(self, name)
+            if value is not None:
+                arrays[name] = value
+        write_atomically(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Posterior:
+        """Read a saved posterior. Nothing in the file is executed."""
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                facts = json.loads(arrays["facts"].tobytes().decode())
+                if facts.get("format") != FORMAT:
+                    raise InvalidInputError(f"{path} is not a posterior of this version ({facts.get('format')!r})")
+                space = StateActionSpace.from_mask(arrays["admissible"], arrays["is_goal"], discount=facts["discount"])
+                return cls(
+                    space=space,
+                    draws=arrays["draws"],
+                    weights=arrays["weights"],
+                    noise_scale=arrays.get("noise_scale"),
+                    exact_tables=arrays.get("exact_tables"),
+                    **{k: facts[k] for k in ("method", "log_evidence", "diagnostics", "settings", "chains")},
+                )
+        except (OSError, KeyError, ValueError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise InvalidInputError(f"cannot read a posterior from {path}: {error}") from error
+
+    def to_arviz(self, *, seed: Any = 0) -> xr.DataTree:
+        """Return the draws in the ArviZ schema: `posterior`, weights in `sample_stats`, and `posterior_resampled`.
+
+        ArviZ itself knows no weights: use `posterior` with `sample_stats.weight`, or the equally weighted view, drawn
+        by the weights with replacement.
+        """
+        try:
+            import xarray as xr
+        except ImportError as error:
+            raise MissingExtraError("to_arviz", "arviz") from error
+        shape = (self.chains, -1, self.space.num_pairs)
+        coordinates = {
+            "state": ("pair", self.space.pair_state),
+            "action": ("pair", self.space.pair_action),
+        }
+        dimensions = ("chain", "draw", "pair")
+        variables: dict[str, Any] = {"q": (dimensions, self.draws.reshape(shape))}
+        stats = {"weight": (dimensions[:2], self.weights.reshape(self.chains, -1))}
+        if self.noise_scale is not None:
+            variables["noise_scale"] = (dimensions[:2], self.noise_scale.reshape(self.chains, -1))
+        again = self.draws[self._choose(self.weights.size, seed)]
+        attributes = {"method": self.method, "inference_library": "qposterior"}
+        return xr.DataTree.from_dict(
+            {
+                "/posterior": xr.Dataset(variables, coords=coordinates, attrs=attributes),
+                "/sample_stats": xr.Dataset(stats),
+                "/posterior_resampled": xr.Dataset({"q": (dimensions, again.reshape(shape))}, coords=coordinates),
+            }
+        )
+
+    def __repr__(self) -> str:
+        lines = [
+            f"Posterior of Q* by {self.method}: {self.draws.shape[0]} draws "
+            f"(worth {self.effective_draws:.0f} by weight), {self.space.num_pairs} pairs, "
+            f"{self.space.deciding_states.size} states"
+        ]
+        if np.isfinite(self.log_evidence):
+            lines.append(f"  log evidence {self.log_evidence:.4g}")
+        shown = {k: v for k, v in self.diagnostics.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        if shown:
+            lines.append("  " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
+        table = self.prob_optimal_table()
+        for state in self.space.deciding_states[:8]:
+            actions = ", ".join(f"{a}: {table[state, a]:.3f}" for a in self.space.actions(state))
+            lines.append(f"  state {state}: P(optimal) = {{{actions}}}")
+        if self.space.deciding_states.size > 8:
+            lines.append("  …")
+        return "\n".join(lines)

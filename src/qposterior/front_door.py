@@ -1,0 +1,213 @@
+"""`posterior(...)`: from what was seen to what is known of Q*, by any method, in one call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from qposterior.answers import Posterior, make_rng
+from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.inference.exact import MOST_CELLS, Enumeration
+from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
+from qposterior.inference.tempering import ladder, run_tempering
+from qposterior.model.likelihood import Likelihood, Noise, Tolerance
+from qposterior.model.linear import LinearQTarget
+from qposterior.model.prior import GaussianPrior, Prior, RewardPrior, prior_to_dict
+from qposterior.model.reward import RewardTarget
+from qposterior.model.tabular import BellmanTarget, QTarget
+from qposterior.model.target import Target
+from qposterior.world.arrays import FloatArray
+from qposterior.world.experience import Experience
+from qposterior.world.structure import inescapable_set
+from qposterior.world.transitions import TransitionTable
+
+METHODS = ("exact", "hmc", "tempering")
+COORDINATES = ("bellman", "q")
+FREE_LOOP = 3.0
+"""A seen loop whose mean reward is within this many (1 − γ)·scale of 0 is a loop that a discount makes attractive."""
+
+
+def posterior(
+    seen: Experience,
+    *,
+    prior: Prior | None = None,
+    tolerance: float | FloatArray = 0.0,
+    method: str = "hmc",
+    coordinates: str = "bellman",
+    particles: int = 1000,
+    seed: Any = 0,
+    kernel: str = "gaussian",
+    noise: Noise | None = None,
+    transitions: TransitionTable | None = None,
+    features: FloatArray | None = None,
+    settings: HMCSettings | None = None,
+    max_cells: int = MOST_CELLS,
+    progress_fn: Callable[[int, int], None] | None = None,
+) -> Posterior:
+    """Return the posterior of Q* given an experience.
+
+    - `prior`: `GaussianPrior` (default), `BoundedPrior`, or `RewardPrior` (needs `transitions`, the rows of all pairs).
+    - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
+      rewards that are readings around a mean; then there is no tolerance.
+    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances).
+    - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
+      unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
+    - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
+    """
+    prior = GaussianPrior() if prior is None else prior
+    _check(method, coordinates, particles, noise, tolerance)
+    likelihood: Likelihood = Tolerance(tolerance=tolerance, kernel=kernel) if noise is None else noise
+    if seen.transitions == "counted":
+        raise InvalidInputError(
+            'the transitions seen are counts, not known rows; record them as revealed (transitions="revealed")'
+        )
+    rng = make_rng(seed)
+    described = {
+        "prior": prior_to_dict(prior),
+        "tolerance": np.asarray(tolerance).tolist() if noise is None else None,
+        "kernel": kernel if noise is None else None,
+        "noise": None if noise is None else {"kind": noise.kind, "scale": noise.scale, "degrees": noise.degrees},
+        "coordinates": coordinates,
+        "observed": seen.num_observed,
+    }
+    if isinstance(prior, RewardPrior):
+        if transitions is None:
+            raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
+        return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, settings, described)
+    _warn_of_free_loops(seen, prior.scale)
+    if method == "exact":
+        found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
+        return _exact_posterior(found, particles, described)
+    make_target = _target_maker(seen, prior, likelihood, coordinates, features)
+    if method == "hmc":
+        target = make_target(None)
+        chains = run_hmc(target, rng, settings, progress_fn=progress_fn)
+    else:
+        coldest = float(np.max(tolerance)) if noise is None else 0.0
+        if coldest <= 0.0:
+            raise InvalidInputError(
+                'method="tempering" needs a positive tolerance to start from; at tolerance 0, or with noise, use '
+                'method="hmc" in Bellman coordinates'
+            )
+        rungs = ladder(coldest, prior.scale, seen.num_observed)
+        target = make_target(coldest)
+        chains = run_tempering(make_target, rungs, rng, settings, progress_fn=progress_fn)
+    return _chain_posterior(target, chains, method, particles, seen, described)
+
+
+def _check(method: str, coordinates: str, particles: int, noise: Noise | None, tolerance: float | FloatArray) -> None:
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if coordinates not in COORDINATES:
+        raise unknown_name("coordinate system", coordinates, COORDINATES)
+    if particles < 1:
+        raise InvalidInputError(f"particles must be at least 1, got {particles}")
+    if noise is not None and np.any(tolerance):
+        raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
+
+
+def _target_maker(
+    seen: Experience, prior: Any, likelihood: Likelihood, coordinates: str, features: FloatArray | None
+) -> Callable[[float | None], Target]:
+    """Return the function that makes the target at a tolerance (None: as asked for)."""
+
+    def make(tolerance: float | None) -> Target:
+        chosen = likelihood
+        if tolerance is not None and isinstance(likelihood, Tolerance):
+            chosen = Tolerance(tolerance=tolerance, kernel=likelihood.kernel)
+        if features is not None:
+            if not isinstance(prior, GaussianPrior):
+                raise InvalidInputError("a linear Q takes a GaussianPrior on its weights")
+            return LinearQTarget(seen, features, prior, chosen)
+        kind = BellmanTarget if coordinates == "bellman" else QTarget
+        return kind(seen, prior, chosen)
+
+    return make
+
+
+def _exact_posterior(found: Enumeration, particles: int, described: dict[str, Any]) -> Posterior:
+    return Posterior(
+        space=found.space,
+        draws=found.draw(particles),
+        weights=np.full(particles, 1.0 / particles),
+        method="exact",
+        log_evidence=found.log_evidence,
+        diagnostics=found.diagnostics(),
+        settings=described,
+        exact_tables=np.stack([found.prob_optimal(), found.mean(), found.sd()]),
+        enumeration=found,
+    )
+
+
+def _chain_posterior(
+    target: Target, chains: Chains, method: str, particles: int, seen: Experience, described: dict[str, Any]
+) -> Posterior:
+    """Return the posterior of chains, thinned evenly to the number of draws asked for, with a warning where due."""
+    reason = distrust(chains.diagnostics)
+    if reason is not None:
+        warnings.warn(f"do not trust these draws: {reason}", RuntimeWarning, stacklevel=3)
+    flat = chains.draws.reshape(-1, target.num_coordinates)
+    per_chain = -(-particles // chains.draws.shape[0])
+    row = np.linspace(0, chains.draws.shape[1] - 1, per_chain).round().astype(int)
+    x = chains.draws[:, row].reshape(-1, target.num_coordinates)
+    even = x.shape[0] == particles
+    x = x if even else x[np.linspace(0, x.shape[0] - 1, particles).round().astype(int)]
+    learned = getattr(getattr(target, "data", None), "learned", False)
+    return Posterior(
+        space=seen.space,
+        draws=target.to_q(x),
+        weights=np.full(particles, 1.0 / particles),
+        method=method,
+        diagnostics=chains.diagnostics | {"trusted": reason is None, "total_draws": flat.shape[0]},
+        settings=described,
+        chains=chains.draws.shape[0] if even else 1,
+        noise_scale=np.exp(x[:, -1]) if learned else None,
+    )
+
+
+def _reward_posterior(
+    seen: Experience,
+    table: TransitionTable,
+    prior: RewardPrior,
+    likelihood: Likelihood,
+    particles: int,
+    rng: np.random.Generator,
+    settings: HMCSettings | None,
+    described: dict[str, Any],
+) -> Posterior:
+    """Return the posterior under a prior on rewards: independent draws where they are conjugate, else chains."""
+    target = RewardTarget(seen, table, prior, likelihood)
+    if not target.is_conjugate:
+        return _chain_posterior(target, run_hmc(target, rng, settings), "hmc", particles, seen, described)
+    return Posterior(
+        space=seen.space,
+        draws=target.to_q(target.draw(particles, rng)),
+        weights=np.full(particles, 1.0 / particles),
+        method="conjugate",
+        settings=described,
+    )
+
+
+def _warn_of_free_loops(seen: Experience, scale: float) -> None:
+    """Warn where a discount below 1 makes a seen loop of reward about 0 look optimal.
+
+    On a closed loop of n steps the density gains 1/(1 − γⁿ); the rewards that this favours are those small against
+    (1 − γ) · scale.
+    """
+    space = seen.space
+    if space.discount == 1.0 or seen.num_observed == 0:
+        return
+    small = seen.observed & (np.abs(seen.reward_mean) <= FREE_LOOP * (1.0 - space.discount) * scale)
+    full = seen.table().spread(seen.observed_pairs, space.num_pairs)
+    loop = np.flatnonzero(inescapable_set(space, full, small))
+    if loop.size:
+        shown = ", ".join(map(str, loop[:8].tolist()))
+        warnings.warn(
+            f"one can circle in states {shown} for ever at a reward of about 0: with a Gaussian prior on Q and a "
+            f"discount below 1 such a loop is almost surely 'optimal'; use discount 1, a step cost, or RewardPrior",
+            RuntimeWarning,
+            stacklevel=3,
+        )
