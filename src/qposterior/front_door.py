@@ -149,10 +149,9 @@ def _chain_posterior(
     reason = distrust(chains.diagnostics)
     if reason is not None:
         warnings.warn(f"do not trust these draws: {reason}", RuntimeWarning, stacklevel=3)
-    flat = chains.draws.reshape(-1, target.num_coordinates)
     per_chain = -(-particles // chains.draws.shape[0])
     row = np.linspace(0, chains.draws.shape[1] - 1, per_chain).round().astype(int)
-    x = chains.draws[:, row].reshape(-1, target.num_coordinates)
+    x = chains.draws[:, row].reshape(chains.draws.shape[0] * per_chain, target.num_coordinates)
     even = x.shape[0] == particles
     x = x if even else x[np.linspace(0, x.shape[0] - 1, particles).round().astype(int)]
     learned = getattr(getattr(target, "data", None), "learned", False)
@@ -161,7 +160,8 @@ def _chain_posterior(
         draws=target.to_q(x),
         weights=np.full(particles, 1.0 / particles),
         method=method,
-        diagnostics=chains.diagnostics | {"trusted": reason is None, "total_draws": flat.shape[0]},
+        diagnostics=chains.diagnostics
+        | {"trusted": reason is None, "total_draws": chains.draws.shape[0] * chains.draws.shape[1]},
         settings=described,
         chains=chains.draws.shape[0] if even else 1,
         noise_scale=np.exp(x[:, -1]) if learned else None,

@@ -113,12 +113,19 @@ class Enumeration:
         constraints, chosen, other = self._inequalities(choice)
         gaussian = PolytopeGaussian(mean, factor, constraints, np.zeros(constraints.shape[0]))
         tied = np.flatnonzero(gaussian.is_tied)
-        if gaussian.is_empty or np.any(other[tied] < chosen[tied]):
-            return None  # a tie belongs to the cell of the lowest action
+        if gaussian.is_empty or any(other[i] < chosen[i] and self._has_cell(choice, other[i]) for i in tied):
+            return None  # a tie belongs to the cell of the lowest action that has one
         partners: dict[int, list[int]] = {}
         for i in tied:
             partners.setdefault(int(chosen[i]), []).append(int(other[i]))
         return Cell(choice=choice, log_weight=log_weight, gaussian=gaussian, partners=partners)
+
+    def _has_cell(self, choice: IntArray, instead: int) -> bool:
+        """Return whether the policy with this pair in place of its state's choice has a cell of its own."""
+        if self.space.discount < 1.0 or (self.coordinates == "q" and self.reading_sd.any()):
+            return True
+        same_state = self.space.pair_state[choice] == self.space.pair_state[instead]
+        return self._is_proper(np.where(same_state, instead, choice))
 
     def _reward_matrix(self, choice: IntArray) -> FloatArray:
         """Return ``(n, K)`` B^ℓ with g_O(θ) = B^ℓ θ in the cell (thm. psrl)."""

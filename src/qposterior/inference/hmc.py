@@ -89,8 +89,8 @@ def hmc_move(
     steps = np.broadcast_to(np.asarray(num_steps, dtype=np.int64), (num,)).copy()
     sizes = np.full(num, tuning.step) if step is None else step
     new_x, new_p, new_density = target.leapfrog(x, p, step=sizes, num_steps=steps, inverse_mass=tuning.inverse_mass)
-    kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):  # a trajectory may have run off; it is rejected below
+        kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
         smooth_gain = new_density[:, 0] - density[:, 0] + kinetic
         gain = smooth_gain + new_density[:, 1] - density[:, 1]
     lost = ~np.isfinite(gain)
@@ -213,12 +213,12 @@ def _best_trajectory(
         if trial.trajectory / trial.step > settings.max_leapfrog:
             break
         score, cost = 0.0, 0
-        for _ in range(12):
+        for _ in range(25):
             before = x
             move = hmc_move(target, x, density, trial, trial.num_steps(rng.random(), settings.max_leapfrog), rng)
             centre = before.mean(axis=0)
-            scaled = [np.sum((y - centre) ** 2 / trial.inverse_mass, axis=1) for y in (before, move.proposal)]
             with np.errstate(invalid="ignore", over="ignore"):
+                scaled = [np.sum((y - centre) ** 2 / trial.inverse_mass, axis=1) for y in (before, move.proposal)]
                 change = move.acceptance * (scaled[1] - scaled[0]) ** 2
             score += float(np.nan_to_num(change, nan=0.0, posinf=0.0).mean())
             cost += move.gradients

@@ -217,7 +217,7 @@ def _log_mass(low: FloatArray, high: FloatArray, log_ndtr: np.ufunc) -> FloatArr
     """Return log(Φ(high) − Φ(low)) without loss in the tails; −inf where the interval is empty."""
     flip = low > 0.0
     a, b = np.where(flip, -high, low), np.where(flip, -low, high)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         upper, lower = log_ndtr(b), log_ndtr(a)
         gap = np.where(np.isneginf(lower), 0.0, np.exp(lower - upper))
         mass = upper + np.log1p(-np.minimum(gap, 1.0))

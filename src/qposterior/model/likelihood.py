@@ -89,12 +89,17 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
         learned = likelihood.is_learned
         if kind != GAUSSIAN:
             starts, values, weights = seen.readings()
+    with np.errstate(divide="ignore", invalid="ignore"):  # tolerance 0: not used
+        precision = count / scale**2
+        log_norm = -count * (np.log(scale) + 0.5 * np.log(2.0 * np.pi)) - 0.5 * deviation / scale**2
     return LikelihoodData(
         kind,
         scale,
         count,
         seen.reward_mean[pairs],
         deviation,
+        precision,
+        log_norm,
         starts,
         values,
         weights,

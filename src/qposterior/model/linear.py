@@ -9,7 +9,7 @@ from qposterior.model.kernels import particles
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.target import leapfrog_by_gradient
+from qposterior.model.target import draw_inside, leapfrog_by_gradient
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 
@@ -79,7 +79,10 @@ class LinearQTarget:
         return np.ascontiguousarray(x[:, : self.num_weights] @ self.features.T)
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
-        """Return draws from the prior."""
+        """Return draws from the prior that lie in the support."""
+        return draw_inside(self, self._draw_prior, num, rng)
+
+    def _draw_prior(self, num: int, rng: np.random.Generator) -> FloatArray:
         x = rng.normal(self.prior.mean, self.prior.scale, (num, self.num_coordinates))
         if self.data.learned:
             x[:, -1] = self.data.log_scale_mean + 0.5 * self.data.log_scale_sd * rng.standard_normal(num)

@@ -10,10 +10,9 @@ from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, Likeli
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.target import draw_inside
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
-
-START_TRIES = 200
 
 
 class _TabularTarget:
@@ -169,17 +168,7 @@ class BellmanTarget(_TabularTarget):
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return prior draws of φ and readings-centred draws of ρ, redrawn until they lie in the support."""
-        x = np.empty((num, self.num_coordinates))
-        todo = np.arange(num)
-        for _ in range(START_TRIES):
-            x[todo] = self._draw_start(todo.size, rng)
-            finite = np.isfinite(self.log_density(x[todo]).sum(axis=1))
-            todo = todo[~finite]
-            if todo.size == 0:
-                return x
-        raise InvalidInputError(
-            f"no point of the support found in {START_TRIES} tries; the prior and the data hardly agree"
-        )
+        return draw_inside(self, self._draw_start, num, rng)
 
     def _draw_start(self, num: int, rng: np.random.Generator) -> FloatArray:
         prior = self.prior_data

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import FloatArray, IntArray
+
+START_TRIES = 200
 
 
 class Target(Protocol):
@@ -45,6 +49,21 @@ class Target(Protocol):
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return ``(num, D)`` over-dispersed points of the support to start chains from."""
         ...
+
+
+def draw_inside(
+    target: Target, draw_fn: Callable[[int, np.random.Generator], FloatArray], num: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return ``(num, D)`` points of `draw_fn`, those outside the support drawn again."""
+    x = draw_fn(num, rng)
+    for _ in range(START_TRIES):
+        outside = np.flatnonzero(~np.isfinite(target.log_density(x).sum(axis=1)))
+        if outside.size == 0:
+            return x
+        x[outside] = draw_fn(outside.size, rng)
+    raise InvalidInputError(
+        f"no point of the support found in {START_TRIES} tries; the prior and the data hardly agree"
+    )
 
 
 def leapfrog_by_gradient(

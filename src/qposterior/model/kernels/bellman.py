@@ -64,21 +64,29 @@ def backup(layout: Layout, psi: FloatArray, value: FloatArray, k: int) -> float:
 @kernel
 def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
     """Fill θ, V and the greedy pairs from ψ; return (whether there is a solution, log |det(I − γ P_π)|)."""
+    theta, value, greedy = work.theta, work.value, work.greedy
+    first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
+    successor, probability, discount = layout.successor, layout.probability, layout.discount
+    has_loop, component_start, component_state = layout.has_loop, layout.component_start, layout.component_state
     log_det = 0.0
-    for c in range(layout.has_loop.size):
-        if layout.has_loop[c]:
+    for c in range(has_loop.size):
+        if has_loop[c]:
             fine, part = solve_component(layout, psi, work, c)
             if not fine:
                 return False, 0.0
             log_det += part
-        else:
-            s = layout.component_state[layout.component_start[c]]
-            best, arg = -np.inf, -1
-            for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
-                work.theta[k] = backup(layout, psi, work.value, k)
-                if work.theta[k] > best:
-                    best, arg = work.theta[k], k
-            work.value[s], work.greedy[s] = best, arg
+            continue
+        s = component_state[component_start[c]]
+        best, arg = -np.inf, -1
+        for k in range(first_pair[s], first_pair[s + 1]):
+            total, row = psi[k], row_of[k]
+            if row >= 0:
+                for e in range(row_start[row], row_start[row + 1]):
+                    total += discount * probability[e] * value[successor[e]]
+            theta[k] = total
+            if total > best:
+                best, arg = total, k
+        value[s], greedy[s] = best, arg
     return True, log_det
 
 
@@ -314,21 +322,25 @@ def pull_back(layout: Layout, slope: FloatArray, work: Work) -> None:
     λ_k = h_k + γ 1[k greedy] Σ_j P(s_k|j) λ_j over observed j: one pass, predecessors first. `adjoint` collects the
     sum for each state.
     """
-    work.adjoint[:] = 0.0
+    adjoint, greedy = work.adjoint, work.greedy
+    first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
+    successor, probability, discount = layout.successor, layout.probability, layout.discount
+    component_start, component_state, component_of = layout.component_start, layout.component_state, layout.component_of
+    adjoint[:] = 0.0
     for c in range(layout.has_loop.size - 1, -1, -1):
         if layout.has_loop[c]:
             adjoint_inside(layout, slope, work, c)
-        for i in range(layout.component_start[c], layout.component_start[c + 1]):
-            s = layout.component_state[i]
-            for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
-                if k == work.greedy[s]:
-                    slope[k] += work.adjoint[s]
-                row = layout.row_of[k]
+        for i in range(component_start[c], component_start[c + 1]):
+            s = component_state[i]
+            for k in range(first_pair[s], first_pair[s + 1]):
+                if k == greedy[s]:
+                    slope[k] += adjoint[s]
+                row = row_of[k]
                 if row >= 0:
-                    for e in range(layout.row_start[row], layout.row_start[row + 1]):
-                        t = layout.successor[e]
-                        if layout.component_of[t] != c:
-                            work.adjoint[t] += layout.discount * layout.probability[e] * slope[k]
+                    for e in range(row_start[row], row_start[row + 1]):
+                        t = successor[e]
+                        if component_of[t] != c:
+                            adjoint[t] += discount * probability[e] * slope[k]
 
 
 @kernel

@@ -35,6 +35,8 @@ class LikelihoodData(NamedTuple):
     num_readings: FloatArray  # (n,)
     mean: FloatArray  # (n,)  their mean
     deviation: FloatArray  # (n,)  their squared deviation
+    precision: FloatArray  # (n,)  readings / scale²
+    log_norm: FloatArray  # (n,)  log-likelihood of Gaussian readings at g = mean, scale not learned
     point_start: IntArray  # (n + 1,)  readings one by one, for Student-t and Laplace noise
     point_value: FloatArray
     point_weight: FloatArray
@@ -47,10 +49,12 @@ class LikelihoodData(NamedTuple):
 @kernel
 def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> tuple[float, float, float]:
     """Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale."""
+    gap = data.mean[i] - g
+    if data.kind == GAUSSIAN and not data.learned:  # the common case, without a logarithm
+        return data.log_norm[i] - 0.5 * data.precision[i] * gap * gap, data.precision[i] * gap, 0.0
     scale = data.scale[i] * np.exp(log_scale)
     n = data.num_readings[i]
     if data.kind == GAUSSIAN:
-        gap = data.mean[i] - g
         squares = (n * gap * gap + data.deviation[i]) / (scale * scale)
         return -n * (np.log(scale) + 0.5 * LOG_TWO_PI) - 0.5 * squares, n * gap / (scale * scale), squares - n
     if data.kind == UNIFORM:
@@ -114,6 +118,32 @@ def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
 
 
 @kernel
+def one_step_likelihood(
+    layout: Layout,
+    data: LikelihoodData,
+    theta: FloatArray,
+    grad: FloatArray,
+    value: FloatArray,
+    greedy: IntArray,
+) -> float:
+    """The likelihood of Gaussian readings where every row has one successor: the loop that most time is spent in."""
+    observed, successor, is_goal, discount = layout.observed, layout.successor, layout.is_goal, layout.discount
+    mean, precision = data.mean, data.precision
+    total = 0.0
+    for i in range(observed.size):
+        k, t = observed[i], successor[i]
+        gap = mean[i] - theta[k] + discount * value[t]
+        bend = precision[i] * gap
+        total -= 0.5 * gap * bend
+        grad[k] += bend
+        if not is_goal[t]:
+            grad[greedy[t]] -= discount * bend
+    for i in range(observed.size):
+        total += data.log_norm[i]
+    return total
+
+
+@kernel
 def q_log_likelihood(
     layout: Layout,
     data: LikelihoodData,
@@ -129,13 +159,17 @@ def q_log_likelihood(
     `value` and `greedy` are scratch; goals must have value 0.
     """
     discount = layout.discount
+    first_pair = layout.first_pair
     for s in range(value.size):
-        if not layout.is_goal[s]:
-            arg = layout.first_pair[s]
-            for k in range(arg + 1, layout.first_pair[s + 1]):
-                if theta[k] > theta[arg]:
-                    arg = k
-            value[s], greedy[s] = theta[arg], arg
+        first, last = first_pair[s], first_pair[s + 1]
+        if last > first:
+            arg, best = first, theta[first]
+            for k in range(first + 1, last):
+                if theta[k] > best:
+                    arg, best = k, theta[k]
+            value[s], greedy[s] = best, arg
+    if data.kind == GAUSSIAN and not data.learned and layout.is_deterministic and prior.wall < HARD_REWARD:
+        return one_step_likelihood(layout, data, theta, grad, value, greedy), 0.0
     total, scale_slope = 0.0, 0.0
     for i in range(layout.observed.size):
         k = layout.observed[i]

@@ -13,6 +13,8 @@ FAR = 30.0
 @kernel
 def log_tail(z: float) -> float:
     """Return log Φ(z), accurate far into the lower tail."""
+    if z > 0.0:
+        return log1p(-0.5 * erfc(z / sqrt(2.0)))
     if z > -FAR:
         return log(0.5 * erfc(-z / sqrt(2.0)))
     square = z * z

@@ -1,0 +1,151 @@
+"""Speed of the samplers: ratios measured side by side in one run, gradients beside seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import qposterior as qp
+from qposterior.inference.diagnostics import bulk_ess
+from qposterior.inference.hmc import HMCSettings, hmc_move, warm_up
+from qposterior.model.likelihood import Tolerance
+from qposterior.model.prior import GaussianPrior
+from qposterior.model.tabular import BellmanTarget, QTarget
+from result_page import table
+
+
+def half_explored(depth: int, seed: int = 0) -> qp.Experience:
+    """Return the experience of every second pair of a Deep Sea, drawn at random."""
+    sea = qp.make_environment("deep-sea", depth=depth)
+    rng = np.random.default_rng(seed)
+    pairs = zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True)
+    return qp.Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < 0.5])
+
+
+def best_time(function: Callable[[], object], repeats: int = 5) -> float:
+    """Return the shortest of several timings, after one call that compiles."""
+    function()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def leapfrog_against_blackjax(depth: int = 40, particles: int = 100, steps: int = 50) -> tuple[str, str]:
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    seen = half_explored(depth)
+    target = QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.1))
+    layout = target.layout
+    observed, successor = jnp.asarray(layout.observed), jnp.asarray(layout.successor)
+    rewards = jnp.asarray(target.data.mean)
+    deciding = int((~seen.space.is_goal).sum())
+
+    def log_density(theta):  # every state has two actions and every row one successor: the best case for JAX
+        value = jnp.concatenate([theta.reshape(deciding, 2).max(axis=1), jnp.zeros(seen.space.num_states - deciding)])
+        gap = theta[observed] - value[successor] - rewards
+        return -0.5 * jnp.sum(gap**2) / 0.01 - 0.5 * jnp.sum(theta**2) / 16.0
+
+    size, step = target.num_coordinates, 0.01
+    x = np.random.default_rng(0).normal(0.0, 1.0, (particles, size))
+    kernel = blackjax.hmc(log_density, step, jnp.ones(size), num_integration_steps=steps)
+    state = jax.vmap(kernel.init)(jnp.asarray(x))
+    keys = jax.random.split(jax.random.key(0), particles)
+    move = jax.jit(jax.vmap(kernel.step))
+    theirs = best_time(lambda: jax.block_until_ready(move(keys, state)))
+
+    ours_density = target.log_density(x)[:, 0]
+    shift = np.asarray(jax.vmap(log_density)(jnp.asarray(x))) - ours_density
+    assert np.ptp(shift) < 1e-6 * np.abs(ours_density).max(), "the two densities must agree up to a constant"
+    p = np.random.default_rng(1).standard_normal((particles, size))
+    lengths, sizes = np.full(particles, steps), np.full(particles, step)
+    ours = best_time(lambda: target.leapfrog(x, p, step=sizes, num_steps=lengths, inverse_mass=np.ones(size)))
+    per = 1e9 / (particles * steps * size)
+    rows = [
+        ("qposterior", f"{ours:.4f}", f"{ours * per:.2f}", particles * steps),
+        ("BlackJAX", f"{theirs:.4f}", f"{theirs * per:.2f}", particles * steps),
+        ("ratio", f"{theirs / ours:.1f}", "", ""),
+    ]
+    text = (
+        f"Deep Sea of depth {depth} ({size} coordinates), {particles} particles, {steps} leapfrog steps, float64, "
+        "compiled, the better of five calls after the first. Wanted: at least 5 times faster.\n\n"
+    )
+    header = ("sampler", "seconds", "ns per coordinate and step", "gradients")
+    return "Leapfrog throughput in Q coordinates", text + table(header, rows)
+
+
+def effective_draws(target, seconds: float, seed: int = 0) -> tuple[float, int, float]:
+    """Return min-ESS per second after a tuned warm-up, gradients and acceptance, sampling for about `seconds`."""
+    settings = HMCSettings(max_leapfrog=2048)
+    rng = np.random.default_rng(seed)
+    tuning, x, density, _ = warm_up(target, target.initial(settings.chains, rng), rng, settings)
+    draws, gradients, acceptance = [], 0, []
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds or len(draws) < 200:
+        move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), settings.max_leapfrog), rng)
+        x, density = move.x, move.density
+        draws.append(x)
+        gradients += move.gradients
+        acceptance.append(move.acceptance.mean())
+    elapsed = time.perf_counter() - started
+    q = target.to_q(np.concatenate(draws)).reshape(len(draws), settings.chains, -1).transpose(1, 0, 2)
+    return float(np.nanmin(bulk_ess(q))) / elapsed, gradients, float(np.mean(acceptance))
+
+
+def coordinates_compared(seconds: float = 20.0, seeds: int = 3) -> tuple[str, str]:
+    rows = []
+    rates: dict[str, list[float]] = {}
+    for seed in range(seeds):
+        seen = half_explored(6, seed)
+        for name, target in {
+            "Q, ε = 0.01": QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.01)),
+            "Bellman, ε = 0.01": BellmanTarget(seen, GaussianPrior(), Tolerance(tolerance=0.01)),
+            "Bellman, ε = 0": BellmanTarget(seen, GaussianPrior(), Tolerance()),
+        }.items():
+            rate, gradients, acceptance = effective_draws(target, seconds if name.startswith("Q") else 3.0, seed)
+            rates.setdefault(name, []).append(rate)
+            rows.append((seed, name, f"{rate:.1f}", gradients, f"{acceptance:.2f}"))
+            print(*rows[-1], flush=True)
+    q, near, exact = (np.array(rates[name]) for name in rates)
+    text = (
+        "Half-explored Deep Sea of depth 6, three random halves; the smallest bulk effective sample size over the "
+        f"pairs per second of sampling.\n\nBellman over Q at ε = 0.01: {', '.join(f'{r:.0f}' for r in near / q)} times "
+        f"(wanted: at least 50). Bellman at ε = 0 over Bellman at 0.01: {', '.join(f'{r:.2f}' for r in exact / near)} "
+        "(wanted: not below 1, up to noise).\n\n"
+    )
+    header = ("half", "coordinates", "effective draws a second", "gradients", "acceptance")
+    return "Effective draws per second in two coordinate systems", text + table(header, rows)
+
+
+def gradient_scaling(particles: int = 20) -> tuple[str, str]:
+    rows = []
+    base = {}
+    for depth in (10, 20, 40, 100):
+        seen = half_explored(depth)
+        for name, target in {
+            "Q, ε = 0.1": QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.1)),
+            "Bellman, ε = 0": BellmanTarget(seen, GaussianPrior(), Tolerance()),
+        }.items():
+            x = target.initial(particles, np.random.default_rng(0))
+            p = np.random.default_rng(1).standard_normal(x.shape)
+            steps = max(5, 200_000 // seen.space.num_pairs)
+            arguments = {
+                "step": np.full(particles, 1e-3),
+                "num_steps": np.full(particles, steps),
+                "inverse_mass": np.ones(x.shape[1]),
+            }
+            seconds = best_time(lambda t=target, x=x, p=p, a=arguments: t.leapfrog(x, p, **a))
+            per = 1e9 * seconds / (particles * (steps + 1) * seen.space.num_pairs)
+            base.setdefault(name, per)
+            rows.append((depth, seen.space.num_pairs, name, f"{per:.2f}", f"{per / base[name]:.2f}"))
+            print(*rows[-1], flush=True)
+    text = "Time per gradient and pair; wanted: no growth beyond 20 % from depth 10 to 100.\n\n"
+    header = ("depth", "pairs", "coordinates", "ns per gradient and pair", "relative to depth 10")
+    return "Cost of a gradient", text + table(header, rows)

@@ -1,0 +1,110 @@
+"""The Bellman solve, its adjoint and its determinant, against value iteration, finite differences and dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from problems import SHAPES, log_determinant, random_problem, slow_solution
+from qposterior.model.kernels import bellman
+from qposterior.model.kernels.layout import build_layout
+
+
+def layout_of(seen):
+    return build_layout(seen.space, seen.observed_pairs, seen.table())
+
+
+def random_psi(seen, rng):
+    psi = rng.normal(0.0, 2.0, seen.space.num_pairs)
+    psi[seen.observed_pairs] = -np.abs(psi[seen.observed_pairs]) - 0.01
+    return psi
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(6))
+def test_theta_is_the_smallest_solution_and_the_determinant_is_the_dense_one(shape, seed):
+    _, seen = random_problem(shape, seed)
+    layout = layout_of(seen)
+    work = bellman.new_work(layout)
+    rng = np.random.default_rng(seed)
+    for _ in range(3):  # the second and third solve start from the policy of the one before
+        psi = random_psi(seen, rng)
+        fine, log_det = bellman.solve(layout, psi, work)
+        assert fine
+        np.testing.assert_allclose(work.theta, slow_solution(seen, psi), atol=1e-9)
+        np.testing.assert_allclose(log_det, log_determinant(seen, work.theta), atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_adjoint_is_the_derivative_of_every_theta(shape, seed):
+    _, seen = random_problem(shape, seed)
+    layout = layout_of(seen)
+    rng = np.random.default_rng(seed)
+    psi, slope = random_psi(seen, rng), rng.standard_normal(seen.space.num_pairs)
+    work = bellman.new_work(layout)
+    bellman.solve(layout, psi, work)
+    gradient = slope.copy()
+    bellman.pull_back(layout, gradient, work)
+    for k in range(seen.space.num_pairs):
+        ends = []
+        for shift in (1e-6, -1e-6):
+            moved = psi.copy()
+            moved[k] += shift
+            other = bellman.new_work(layout)
+            bellman.solve(layout, moved, other)
+            ends.append(slope @ other.theta)
+        np.testing.assert_allclose(gradient[k], (ends[0] - ends[1]) / 2e-6, atol=1e-6)
+
+
+def test_components_come_successors_first_and_cover_the_deciding_states():
+    _, seen = random_problem("looping", 3, num_states=8)
+    layout = layout_of(seen)
+    assert sorted(layout.component_state.tolist()) == seen.space.deciding_states.tolist()
+    for i, k in enumerate(layout.observed):
+        source = layout.component_of[seen.space.pair_state[k]]
+        for t in layout.successor[layout.row_start[i] : layout.row_start[i + 1]]:
+            assert seen.space.is_goal[t] or layout.component_of[t] <= source
+    sea = qp.make_environment("deep-sea", depth=6)
+    pairs = zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True)
+    assert not layout_of(qp.Experience.of_pairs(sea, pairs)).has_loop.any()
+
+
+def ring(length, reward, exit_payoff_unknown=True):
+    """A ring of states 0 → 1 → … → 0 that pays `reward` a step; from state 0 an unknown second action."""
+    edges = [(s, 0, (s + 1) % length, 1.0, reward) for s in range(length)]
+    edges += [(0, 1, length, 1.0, 0.0)] if exit_payoff_unknown else []
+    mdp = qp.FiniteMDP.from_edges([*edges, (length - 1, 1, length, 1.0, 0.0)], goal=[length])
+    pairs = [(s, 0) for s in range(length)] + ([] if exit_payoff_unknown else [(length - 1, 1)])
+    return qp.Experience.of_pairs(mdp, pairs)
+
+
+def test_a_loop_that_pays_has_no_solution_and_one_of_mean_zero_goes_to_the_exit():
+    for reward, fine in ((-0.5, True), (0.0, True), (1e-3, False)):
+        seen = ring(4, reward)
+        layout = layout_of(seen)
+        work = bellman.new_work(layout)
+        psi = seen.reward_mean.copy()
+        exits = np.flatnonzero(~seen.observed)
+        psi[exits] = [2.0, -1.0]
+        assert bellman.solve(layout, psi, work)[0] == fine
+        if fine:
+            # From state s the best exit is at 0 (payoff 2) after the steps that are left, or the one of state 3 (−1).
+            np.testing.assert_allclose(work.value[0], 2.0)
+            np.testing.assert_allclose(work.value[1:4], 2.0 + reward * np.array([3, 2, 1]))
+            assert work.greedy[0] == exits[0]
+
+
+def test_a_trap_has_no_solution_at_discount_one_and_one_below():
+    edges = [(0, 0, 1, 1.0, -1.0), (1, 0, 0, 1.0, -2.0), (2, 0, 3, 1.0, 0.0), (2, 1, 0, 1.0, 0.0)]
+    for discount, fine in ((1.0, False), (0.5, True)):
+        mdp = qp.FiniteMDP.from_edges(edges, goal=[3], discount=discount)
+        seen = qp.Experience.of_pairs(mdp, [(0, 0), (1, 0)])
+        layout = layout_of(seen)
+        work = bellman.new_work(layout)
+        answer, log_det = bellman.solve(layout, seen.reward_mean, work)
+        assert answer == fine
+        if fine:
+            np.testing.assert_allclose(work.value[:2], [(-1 - 0.5 * 2) / (1 - 0.25), (-2 - 0.5 * 1) / (1 - 0.25)])
+            np.testing.assert_allclose(log_det, np.log(1 - 0.25))

@@ -1,0 +1,175 @@
+"""Leapfrog, walls, seeds and threads: what must hold exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from problems import SHAPES, noisy_experience, random_problem
+from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc
+from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.linear import LinearQTarget
+from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
+from qposterior.model.reward import RewardTarget
+from qposterior.model.tabular import BellmanTarget, QTarget
+
+
+def targets():
+    mdp, seen = random_problem("looping", 2)
+    pairs = [(0, 0), (1, 1), (2, 0)]
+    noisy = noisy_experience(mdp, pairs)
+    features = np.random.default_rng(0).standard_normal((mdp.space.num_pairs, 3))
+    return {
+        "q": QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.5)),
+        "q, wall": QTarget(seen, BoundedPrior(upper=1.0), Tolerance(tolerance=0.5)),
+        "q, learned": QTarget(noisy, GaussianPrior(), Noise(kind="student")),
+        "bellman": BellmanTarget(seen, GaussianPrior(), Tolerance()),
+        "bellman, ε": BellmanTarget(seen, GaussianPrior(), Tolerance(tolerance=0.5)),
+        "bellman, wall on rewards": BellmanTarget(
+            seen, BoundedPrior(upper=-0.01, on="reward"), Tolerance(tolerance=0.5)
+        ),
+        "bellman, learned": BellmanTarget(noisy, GaussianPrior(), Noise()),
+        "linear": LinearQTarget(seen, features, GaussianPrior(), Tolerance(tolerance=0.5)),
+        "reward": RewardTarget(seen, mdp.transitions, RewardPrior(upper=-0.01), Tolerance(tolerance=0.5)),
+    }
+
+
+@pytest.mark.parametrize("name", targets())
+def test_leapfrog_runs_back_to_where_it_came_from(name):
+    target = targets()[name]
+    rng = np.random.default_rng(0)
+    x = target.initial(6, rng)
+    p = rng.standard_normal(x.shape)
+    given = x.copy(), p.copy()
+    step, steps = np.full(6, 0.02), np.arange(6)
+    mass = rng.uniform(0.5, 2.0, target.num_coordinates)
+    there = target.leapfrog(x, p, step=step, num_steps=steps, inverse_mass=mass)
+    back = target.leapfrog(there[0], -there[1], step=step, num_steps=steps, inverse_mass=mass)
+    finite = np.isfinite(there[2]).all(axis=1)
+    assert finite[0]
+    np.testing.assert_allclose(back[0][finite], x[finite], atol=1e-8)
+    np.testing.assert_allclose(back[1][finite], -p[finite], atol=1e-7)
+    np.testing.assert_array_equal(given[0], x)
+    np.testing.assert_array_equal(given[1], p)
+    assert np.all(there[0] <= target.upper_walls + 1e-12)
+
+
+@pytest.mark.parametrize("name", targets())
+def test_every_target_keeps_the_contract(name):
+    target = targets()[name]
+    rng = np.random.default_rng(1)
+    x = target.initial(4, rng)
+    assert x.shape == (4, target.num_coordinates) == (4, target.upper_walls.size)
+    density, gradient = target.log_density_and_grad(x)
+    assert density.shape == (4, 2)
+    assert gradient.shape == x.shape
+    assert np.isfinite(density).all()
+    np.testing.assert_array_equal(target.log_density(x), density)
+    assert np.all(density[:, 1] == 0.0) or target.has_jumps
+    q = target.to_q(x)
+    assert q.shape == (4, target.seen.space.num_pairs)
+    assert np.isfinite(q).all()
+    assert target.residuals(x).shape == (4, target.seen.num_observed)
+    np.testing.assert_array_equal(target.initial(4, np.random.default_rng(1)), x)
+    chains = run_hmc(target, rng, HMCSettings(chains=2, warm_up=80, max_iterations=60, block=60))
+    assert np.isfinite(target.log_density(chains.draws[:, -1])).all()
+
+
+def test_small_steps_are_always_accepted_and_absurd_ones_never():
+    target = targets()["q"]
+    rng = np.random.default_rng(0)
+    x = target.initial(50, rng)
+    density = target.log_density(x)
+    mass = np.ones(target.num_coordinates)
+    small = hmc_move(target, x, density, Tuning(step=1e-3, trajectory=1.0, inverse_mass=mass), 5, rng)
+    assert small.acceptance.min() > 0.99
+    absurd = hmc_move(target, x, density, Tuning(step=50.0, trajectory=1.0, inverse_mass=mass), 5, rng)
+    assert absurd.divergent.all()
+    np.testing.assert_array_equal(absurd.x, x)
+    np.testing.assert_array_equal(absurd.density, density)
+
+
+CODE = """
+import hashlib, numpy as np, qposterior as qp
+from problems import random_problem
+_, seen = random_problem("looping", 2)
+settings = qp.HMCSettings(chains=3, warm_up=80, max_iterations=50, block=50)
+import warnings; warnings.simplefilter("ignore")
+post = qp.posterior(seen, settings=settings, particles=30, seed=7)
+print(hashlib.sha256(post.draws.tobytes()).hexdigest())
+"""
+
+
+def run_code(**environment):
+    folder = os.path.join(os.path.dirname(__file__), "..")
+    answer = subprocess.run(
+        [sys.executable, "-c", CODE],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": folder} | environment,
+    )
+    return answer.stdout.strip()
+
+
+def test_the_same_seed_gives_the_same_bytes_on_one_thread_or_two():
+    assert run_code(NUMBA_NUM_THREADS="1") == run_code(NUMBA_NUM_THREADS="2")
+
+
+def test_kernels_do_the_same_without_the_compiler():
+    code = """
+import numpy as np
+from problems import random_problem, SHAPES
+from qposterior.model.tabular import BellmanTarget, QTarget
+from qposterior.model.likelihood import Tolerance
+from qposterior.model.prior import GaussianPrior
+for shape in SHAPES:
+    _, seen = random_problem(shape, 3, num_states=4)
+    for make, tolerance in ((QTarget, 0.5), (BellmanTarget, 0.5), (BellmanTarget, 0.0)):
+        target = make(seen, GaussianPrior(), Tolerance(tolerance=tolerance))
+        x = target.initial(2, np.random.default_rng(0))
+        density, gradient = target.log_density_and_grad(x)
+        print(np.round(np.concatenate([density.ravel(), gradient.ravel()]), 9).tolist())
+    print(np.round(target.gibbs_sweep(x, np.random.default_rng(1)), 7).tolist())
+"""
+    folder = os.path.join(os.path.dirname(__file__), "..")
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=os.environ | {"PYTHONPATH": folder, "NUMBA_DISABLE_JIT": switch},
+        ).stdout
+        for switch in ("0", "1")
+    ]
+    assert answers[0] == answers[1]
+    assert len(answers[0].splitlines()) == 4 * len(SHAPES)
+
+
+def test_untrustworthy_chains_are_announced():
+    _, seen = random_problem("acyclic", 3)
+    tiny = HMCSettings(chains=2, warm_up=80, max_iterations=20, block=20)
+    with pytest.warns(RuntimeWarning, match="do not trust"):
+        post = qp.posterior(seen, coordinates="q", tolerance=0.01, settings=tiny)
+    assert post.diagnostics["trusted"] is False
+
+
+def test_progress_and_early_stop_are_called():
+    _, seen = random_problem("acyclic", 1)
+    target = BellmanTarget(seen, GaussianPrior(), Tolerance())
+    calls = []
+    chains = run_hmc(
+        target,
+        np.random.default_rng(0),
+        HMCSettings(chains=2, warm_up=80, max_iterations=100, block=10),
+        stopping_fn=lambda draws: draws.shape[1] >= 30,
+        progress_fn=lambda done, most: calls.append((done, most)),
+    )
+    assert chains.draws.shape[1] == 30
+    assert calls == [(10, 100), (20, 100), (30, 100)]

@@ -1,0 +1,124 @@
+"""Small problems and independent oracles that several tests share. Nothing here uses the package's own algorithms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import qposterior as qp
+
+KNOWN = json.loads((Path(__file__).parent / "data" / "known_values.json").read_text())
+
+SHAPES = {
+    "acyclic": {"acyclic": True},
+    "looping": {},
+    "discounted": {"branching": 2, "discount": 0.9},
+    "deterministic loops": {"branching": 1, "discount": 0.9},
+}
+
+
+def looping_two_state():
+    """The known looping example with its experience."""
+    known = KNOWN["looping_two_state"]
+    transitions = np.zeros((3, 2, 3))
+    transitions[:2] = np.array(known["transitions_rows_for_pairs_00_01_10_11"]).reshape(2, 2, 3)
+    rewards = np.zeros((3, 2))
+    rewards[:2] = np.array(known["rewards"]).reshape(2, 2)
+    mdp = qp.FiniteMDP.from_arrays(transitions, rewards, goal=[2])
+    return mdp, qp.Experience.of_pairs(mdp, [(0, 0), (1, 0)])
+
+
+def random_problem(shape, seed, *, num_states=5, share=0.6, **options):
+    """A random MDP of a shape, and the experience of about `share` of its pairs."""
+    mdp = qp.make_environment("random-mdp", num_states=num_states, seed=seed, **(SHAPES[shape] | options))
+    rng = np.random.default_rng(seed)
+    pairs = zip(mdp.space.pair_state.tolist(), mdp.space.pair_action.tolist(), strict=True)
+    return mdp, qp.Experience.of_pairs(mdp, [pair for pair in pairs if rng.random() < share])
+
+
+def noisy_experience(mdp, pairs, *, sd=1.0, readings=4, seed=0):
+    """Readings around the mean rewards of some pairs, rows revealed."""
+    rng = np.random.default_rng(seed)
+    seen = qp.Experience(mdp.space, rewards="noisy")
+    for state, action in pairs:
+        k = mdp.space.pair(state, action)
+        row = mdp.transitions.row(k)
+        for _ in range(readings):
+            seen.record(state, action, mdp.rewards[k] + sd * rng.standard_normal(), int(row[0][0]), row=row)
+    return seen
+
+
+def dense_rows(seen):
+    """(K, S) rows of the observed pairs, zero elsewhere."""
+    rows = np.zeros((seen.space.num_pairs, seen.space.num_states))
+    for k in seen.observed_pairs:
+        successors, probabilities = seen.row(int(k))
+        rows[k, successors] = probabilities
+    return rows
+
+
+def values_of(space, theta):
+    """V(s) = max over the pairs of s, 0 at goals, by a plain loop."""
+    value = np.zeros((*theta.shape[:-1], space.num_states))
+    for s in range(space.num_states):
+        if not space.is_goal[s]:
+            value[..., s] = theta[..., space.first_pair[s] : space.first_pair[s + 1]].max(axis=-1)
+    return value
+
+
+def implied_rewards(seen, theta):
+    """g_k(θ) of the observed pairs."""
+    expected = values_of(seen.space, theta) @ dense_rows(seen).T
+    return (theta - seen.space.discount * expected)[..., seen.observed_pairs]
+
+
+def slow_solution(seen, psi, sweeps=50_000):
+    """θ of ψ by value iteration from far below: the smallest solution."""
+    space, rows = seen.space, dense_rows(seen)
+    value = np.where(space.is_goal, 0.0, -1e4)
+    for _ in range(sweeps):
+        theta = psi + space.discount * rows @ value
+        new = values_of(space, theta)
+        if np.abs(new - value).max() < 1e-13:
+            break
+        value = new
+    return theta
+
+
+def log_determinant(seen, theta):
+    """log det(I − γ P_π) over the states whose greedy pair is observed, densely."""
+    space, rows = seen.space, dense_rows(seen)
+    policy = np.zeros((space.num_states, space.num_states))
+    for s in space.deciding_states:
+        pairs = np.arange(space.first_pair[s], space.first_pair[s + 1])
+        greedy = pairs[np.argmax(theta[pairs])]
+        policy[s] = rows[greedy]
+    policy[:, space.is_goal] = 0.0
+    return np.linalg.slogdet(np.eye(space.num_states) - space.discount * policy)[1]
+
+
+def weighted_optimality(space, theta, weights):
+    """(K,) weighted frequency with which each pair is the best of its state."""
+    best = values_of(space, theta)[:, space.pair_state]
+    return weights @ (theta == best) / weights.sum()
+
+
+def importance_sample(seen, scale, tolerance, num, seed):
+    """Draws of θ and weights for the Gaussian prior N(0, scale²): brute force, no cells and no chains.
+
+    Tolerance 0 draws φ from the prior, solves for θ_O and weighs by prior(θ_O) / det; a positive tolerance draws θ from
+    the prior and weighs by the kernel.
+    """
+    rng = np.random.default_rng(seed)
+    if tolerance > 0.0:
+        theta = rng.normal(0.0, scale, (num, seen.space.num_pairs))
+        gap = implied_rewards(seen, theta) - seen.reward_mean[seen.observed_pairs]
+        return theta, np.exp(-0.5 * np.sum((gap / tolerance) ** 2, axis=1))
+    psi = rng.normal(0.0, scale, (num, seen.space.num_pairs))
+    psi[:, seen.observed_pairs] = seen.reward_mean[seen.observed_pairs]
+    theta = np.array([slow_solution(seen, row) for row in psi])
+    log_det = np.array([log_determinant(seen, row) for row in theta])
+    log_weight = -0.5 * np.sum((theta[:, seen.observed_pairs] / scale) ** 2, axis=1) - log_det
+    return theta, np.exp(log_weight - log_weight.max())
