@@ -25,7 +25,7 @@ docs: $(VENV)/.installed-docs
 verify: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/verify.py --out docs/verification.md
 
-bench: $(VENV)/.installed-test
+bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bench.py --out docs/benchmarks.md
 
 clean:
@@ -41,9 +41,13 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz]" --group dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[report]" --group docs
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz]" --group dev --group bench
 	@touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import learning_times
+import speed
 from result_page import write_page
 
 INTRODUCTION = (
@@ -17,7 +18,13 @@ def main() -> None:
     parser.add_argument("--out", default="docs/benchmarks.md")
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
-    write_page(options.out, "Benchmarks", INTRODUCTION, [learning_times.section(options.seeds)])
+    sections = [
+        learning_times.section(options.seeds),
+        speed.leapfrog_against_blackjax(),
+        speed.coordinates_compared(),
+        speed.gradient_scaling(),
+    ]
+    write_page(options.out, "Benchmarks", INTRODUCTION, sections)
 
 
 if __name__ == "__main__":

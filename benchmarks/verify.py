@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
 import qposterior as qp
 from learning_times import EXPECTED, learning_times
+from mutations import MUTATIONS, is_killed
 from qposterior.experiments.metrics import random_policy_regret
+from qposterior.inference.hmc import HMCSettings
+from qposterior.model.likelihood import Noise
+from qposterior.model.prior import GaussianPrior
+from qposterior.model.tabular import BellmanTarget, QTarget
 from result_page import table, write_page
+
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "statistics")]
+from calibration import rank_statistic, simulate  # noqa: E402
+
+from problems import SHAPES, importance_sample, random_problem, weighted_optimality  # noqa: E402
 
 INTRODUCTION = "Each line is a check, what it found and what it allows. Rebuilt by `make verify`.\n"
 Check = tuple[str, str, str, bool]
@@ -45,9 +59,111 @@ def random_regret_is_exact() -> list[Check]:
     return checks
 
 
+def hmc_is_calibrated() -> list[Check]:
+    """Ranks of 400 true parameters among posterior draws, chi-square over 5 bins; false-alarm rate 1e-4 a line."""
+    prior = GaussianPrior(mean=0.5, scale=1.5)
+    checks = []
+    for shape, acyclic in (("acyclic", True), ("looping", False)):
+        mdp = qp.make_environment("random-mdp", num_states=3, acyclic=acyclic, seed=5)
+        for make in (QTarget, BellmanTarget):
+            for learned in (False, True):
+                noise = Noise(log_scale_mean=-0.5, log_scale_sd=0.5) if learned else Noise(scale=0.6)
+
+                def simulate_fn(rng, mdp=mdp, learned=learned):
+                    log_scale = rng.normal(-0.5, 0.5) if learned else np.log(0.6)
+                    theta, seen = simulate(mdp, prior, np.exp(log_scale), 3, rng)
+                    return (np.append(theta, log_scale) if learned else theta), seen
+
+                statistic, bound = rank_statistic(
+                    lambda seen, make=make, noise=noise: make(seen, prior, noise),
+                    simulate_fn,
+                    400,
+                    0,
+                    scale_too=learned,
+                )
+                name = f"hmc, {shape}, {make.__name__}, scale {'learned' if learned else 'known'}"
+                worst = statistic.max()
+                checks.append((name, f"χ² = {worst:.1f}", f"≤ {bound:.1f}", bool(worst <= bound)))
+    return checks
+
+
+def hmc_agrees_with_exact_over_repeats() -> list[Check]:
+    """Mean of 30 independent runs against exact P(optimal), z by their own spread; |z| ≤ 4.5 over all pairs."""
+    checks = []
+    for shape in SHAPES:
+        _, seen = random_problem(shape, 1, share=0.5)
+        prior = GaussianPrior(mean=0.3, scale=1.6)
+        settings = HMCSettings(chains=4, warm_up=300, max_iterations=500, block=500, min_ess=0.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exact = qp.posterior(seen, prior=prior, method="exact", particles=1).prob_optimal_table()
+            runs = np.array(
+                [
+                    qp.posterior(seen, prior=prior, seed=seed, settings=settings, particles=2000).prob_optimal_table()
+                    for seed in range(30)
+                ]
+            )
+        gap, error = runs.mean(axis=0) - exact, runs.std(axis=0, ddof=1) / np.sqrt(30)
+        z = np.abs(np.where(np.abs(gap) < 1e-9, 0.0, gap / np.maximum(error, 1e-9))).max()
+        checks.append((f"hmc at tolerance 0, {shape}", f"|z| = {z:.2f}", "≤ 4.5", bool(z <= 4.5)))
+    return checks
+
+
+def exact_agrees_with_brute_force() -> list[Check]:
+    """Exact P(optimal) against importance sampling that knows neither cells nor kernels; |z| ≤ 4.5 a problem."""
+    checks = []
+    for shape in ("acyclic", "looping", "discounted"):
+        for seed in range(4):
+            _, seen = random_problem(shape, seed, num_states=4)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                post = qp.posterior(seen, prior=GaussianPrior(scale=1.5), method="exact", particles=1)
+            theta, weights = importance_sample(seen, 1.5, 0.0, 20_000, seed=seed)
+            share = weighted_optimality(seen.space, theta, weights)
+            size = weights.sum() ** 2 / np.sum(weights**2)
+            table = post.prob_optimal_table()[seen.space.pair_state, seen.space.pair_action]
+            z = np.abs((share - table) / np.sqrt(np.maximum(table * (1 - table), 1e-4) / size)).max()
+            checks.append((f"exact, {shape}, problem {seed}", f"|z| = {z:.2f}", "≤ 4.5", bool(z <= 4.5)))
+    return checks
+
+
+def a_thousand_cells_are_exact_in_time() -> list[Check]:
+    """1,024 policy cells: standard error of P(optimal) and of means in prior scales at most 1e-3 / 3, under 3 minutes."""
+    sea = qp.make_environment("deep-sea", depth=6)
+    chosen, reached = [], set()
+    for k in np.random.default_rng(3).permutation(sea.space.num_pairs):
+        following = {int(s) for s in sea.transitions.row(int(k))[0] if not sea.space.is_goal[s]}
+        if len(reached | following) <= 10:
+            reached |= following
+            chosen.append((int(sea.space.pair_state[k]), int(sea.space.pair_action[k])))
+    started = time.perf_counter()
+    post = qp.posterior(qp.Experience.of_pairs(sea, chosen), method="exact", particles=1000)
+    seconds = time.perf_counter() - started
+    found = post.diagnostics
+    error = max(found["prob_error"], found["mean_error_in_prior_scales"])
+    text = f"{2 ** len(reached)} cells ({found['cells']} not empty), error {error:.1e}, {seconds:.0f} s"
+    fine = len(reached) == 10 and error <= 1e-3 / 3 and seconds <= 180
+    return [("exact enumeration", text, "error ≤ 3.3e-4, 180 s", bool(fine))]
+
+
+def mutations_are_noticed() -> list[Check]:
+    """Errors put into the code on purpose; the named test must fail."""
+    checks = []
+    for mutation in MUTATIONS:
+        killed = is_killed(mutation)
+        name = f"`{mutation.file}`: `{' '.join(mutation.new.split())}`"
+        checks.append((name, "noticed" if killed else "missed", f"`{mutation.test.rpartition('::')[2]}`", killed))
+    return checks
+
+
 SECTIONS: dict[str, Callable[[], list[Check]]] = {
     "Learning times": learning_times_near_the_known_numbers,
     "Random episodes": random_regret_is_exact,
+    "Exact enumeration in time": a_thousand_cells_are_exact_in_time,
+    "Exact enumeration against brute force": exact_agrees_with_brute_force,
+    "HMC against exact enumeration": hmc_agrees_with_exact_over_repeats,
+    "Simulation-based calibration": hmc_is_calibrated,
+    "Mutations": mutations_are_noticed,
 }
 
 

@@ -15,7 +15,8 @@ SHAPES = {
     "acyclic": {"acyclic": True},
     "looping": {},
     "discounted": {"branching": 2, "discount": 0.9},
-    "deterministic loops": {"branching": 1, "discount": 0.9},
+    "deterministic loops": {"deterministic": True, "discount": 0.9},
+    "deterministic, discount 1": {"deterministic": True},
 }
 
 
@@ -32,10 +33,24 @@ def looping_two_state():
 
 def random_problem(shape, seed, *, num_states=5, share=0.6, **options):
     """A random MDP of a shape, and the experience of about `share` of its pairs."""
-    mdp = qp.make_environment("random-mdp", num_states=num_states, seed=seed, **(SHAPES[shape] | options))
+    options = SHAPES[shape] | options
+    if options.pop("deterministic", False):
+        mdp = deterministic_mdp(num_states, seed, **options)
+    else:
+        mdp = qp.make_environment("random-mdp", num_states=num_states, seed=seed, **options)
     rng = np.random.default_rng(seed)
     pairs = zip(mdp.space.pair_state.tolist(), mdp.space.pair_action.tolist(), strict=True)
     return mdp, qp.Experience.of_pairs(mdp, [pair for pair in pairs if rng.random() < share])
+
+
+def deterministic_mdp(num_states, seed, discount=1.0):
+    """Action 0 leads to any state, action 1 to the next one: loops everywhere, and always a way to the goal."""
+    rng = np.random.default_rng(seed)
+    edges = []
+    for s in range(num_states - 1):
+        edges.append((s, 0, int(rng.integers(num_states)), 1.0, -abs(rng.standard_normal()) - 0.1))
+        edges.append((s, 1, s + 1, 1.0, -abs(rng.standard_normal()) - 0.1))
+    return qp.FiniteMDP.from_edges(edges, goal=[num_states - 1], discount=discount)
 
 
 def noisy_experience(mdp, pairs, *, sd=1.0, readings=4, seed=0):

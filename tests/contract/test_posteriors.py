@@ -1,0 +1,246 @@
+"""One contract for every method and prior; the Posterior's own arithmetic; what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from problems import looping_two_state, noisy_experience, random_problem
+from qposterior.inference.hmc import HMCSettings
+
+QUICK = HMCSettings(chains=4, warm_up=160, max_iterations=250, block=250, min_ess=0.0)
+CASES = {
+    "exact": {"method": "exact"},
+    "exact, ε": {"method": "exact", "tolerance": 0.5},
+    "exact, q": {"method": "exact", "tolerance": 0.5, "coordinates": "q"},
+    "hmc": {"method": "hmc", "settings": QUICK},
+    "hmc, ε": {"method": "hmc", "tolerance": 0.5, "settings": QUICK},
+    "hmc, q": {"method": "hmc", "tolerance": 0.5, "coordinates": "q", "settings": QUICK},
+    "tempering": {"method": "tempering", "tolerance": 0.5, "coordinates": "q", "settings": QUICK},
+    "tempering, bellman": {"method": "tempering", "tolerance": 0.5, "settings": QUICK},
+    "bounded": {"prior": qp.BoundedPrior(upper=3.0), "settings": QUICK},
+    "bounded, rewards": {"prior": qp.BoundedPrior(upper=0.0, on="reward"), "settings": QUICK},
+    "soft": {"prior": qp.BoundedPrior(upper=0.0, softness=1.0), "settings": QUICK},
+    "reward prior": {"prior": qp.RewardPrior(upper=-0.01), "transitions": True},
+    "uniform": {"tolerance": 0.8, "kernel": "uniform", "settings": QUICK},
+}
+
+
+def compute(name, seed=0, particles=200):
+    mdp, seen = random_problem("looping", 3, num_states=4)
+    options = dict(CASES[name])
+    if options.get("transitions"):
+        options["transitions"] = mdp.transitions
+    return mdp, qp.posterior(seen, particles=particles, seed=seed, **options)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
+def test_every_posterior_keeps_the_contract(name, tmp_path):
+    mdp, post = compute(name)
+    space = mdp.space
+    assert post.draws.shape == (200, space.num_pairs)
+    assert np.isfinite(post.draws).all()
+    np.testing.assert_allclose(post.weights.sum(), 1.0)
+    for state in space.deciding_states:
+        shares = post.prob_optimal(state)
+        assert shares.shape == (space.num_actions,)
+        np.testing.assert_allclose(shares.sum(), 1.0)
+        assert np.all(shares >= 0.0)
+    for table in (post.mean(), post.sd(), post.quantile(0.05), post.quantile(0.95)):
+        assert table.shape == (space.num_states, space.num_actions)
+        assert np.all(table[space.is_goal] == 0.0)
+    assert np.nanmax(post.quantile(0.05) - post.quantile(0.95)) <= 0.0
+    assert 0.0 <= post.prob_policy({0: 0, 1: 1}) <= 1.0
+    assert post.sample(3, seed=1).shape == (3, space.num_states, space.num_actions)
+    policies = post.sample_policy(50, seed=1)
+    assert policies.shape == (50, space.num_states)
+    assert set(policies[:, space.is_goal].ravel()) == {-1}
+    assert "P(optimal)" in repr(post)
+    path = tmp_path / "post.npz"
+    post.save(path)
+    again = qp.Posterior.load(path)
+    np.testing.assert_array_equal(again.draws, post.draws)
+    np.testing.assert_array_equal(again.prob_optimal_table(), post.prob_optimal_table())
+    np.testing.assert_array_equal(again.mean(), post.mean())
+    assert again.method == post.method
+    assert again.settings == post.settings
+    with pytest.raises(qp.InvalidInputError, match="exists"):
+        post.save(path)
+    post.save(path, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["exact", "hmc", "tempering", "reward prior"])
+@pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
+def test_the_same_seed_gives_the_same_posterior(name):
+    draws = [compute(name, seed=seed)[1].draws for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+    rng = np.random.default_rng(1)
+    np.testing.assert_array_equal(compute(name, seed=rng)[1].draws, draws[0])
+
+
+def handmade():
+    """Two actions in one state, three unequally weighted draws, one of them a tie."""
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 0.0), (0, 1, 1, 1.0, 0.0)], goal=[1])
+    draws = np.array([[1.0, 0.0], [2.0, 5.0], [3.0, 3.0]])
+    return qp.Posterior(space=mdp.space, draws=draws, weights=np.array([0.2, 0.5, 0.3]), method="hand")
+
+
+def test_weights_are_never_forgotten():
+    post = handmade()
+    np.testing.assert_allclose(post.mean()[0], [0.2 + 1.0 + 0.9, 2.5 + 0.9])
+    np.testing.assert_allclose(post.sd()[0, 0], np.sqrt(0.2 * 1.1**2 + 0.5 * 0.1**2 + 0.3 * 0.9**2))
+    np.testing.assert_allclose(post.prob_optimal(0), [0.2 + 0.15, 0.5 + 0.15])
+    np.testing.assert_allclose(post.prob_optimal(0, ties="lowest"), [0.5, 0.5])
+    np.testing.assert_allclose(post.prob_policy({0: 1}), 0.65)
+    assert post.quantile(0.2)[0, 0] == 1.0
+    assert post.quantile(0.21)[0, 0] == 2.0
+    assert post.quantile(0.7)[0, 0] == 2.0
+    assert post.quantile(1.0)[0, 0] == 3.0
+    np.testing.assert_allclose(post.effective_draws, 1 / (0.04 + 0.25 + 0.09))
+    share = np.mean(post.sample(8000, seed=1)[:, 0, 1] == 5.0)
+    assert abs(share - 0.5) < 4.5 * 0.5 / np.sqrt(8000)
+    ties = post.sample_policy(8000, seed=2)[:, 0].mean()
+    assert abs(ties - 0.65) < 4.5 * 0.5 / np.sqrt(8000)
+    assert abs(post.sample_policy(8000, seed=2, ties="lowest")[:, 0].mean() - 0.5) < 4.5 * 0.5 / np.sqrt(8000)
+
+
+def test_arviz_form_has_weights_and_an_equally_weighted_view():
+    tree = handmade().to_arviz()
+    np.testing.assert_allclose(tree["sample_stats"]["weight"].values, [[0.2, 0.5, 0.3]])
+    assert tree["posterior"]["q"].dims == ("chain", "draw", "pair")
+    assert tree["posterior"]["action"].values.tolist() == [0, 1]
+    rows = set(map(tuple, tree["posterior_resampled"]["q"].values[0].tolist()))
+    assert rows <= {(1.0, 0.0), (2.0, 5.0), (3.0, 3.0)}
+
+
+def test_arviz_form_goes_to_a_netcdf_file_and_back(tmp_path):
+    import xarray as xr
+
+    path = tmp_path / "post.nc"
+    handmade().to_arviz().to_netcdf(path)
+    with xr.open_datatree(path) as tree:
+        np.testing.assert_allclose(tree["posterior"]["q"].values[0], handmade().draws)
+
+
+def test_a_learned_scale_comes_with_its_draws():
+    bandit = qp.make_environment("bandit")
+    seen = noisy_experience(bandit, [(0, 0), (0, 1)], sd=0.5, readings=30)
+    post = qp.posterior(seen, noise=qp.Noise(), particles=100)
+    assert post.noise_scale.shape == (100,)
+    assert 0.3 < np.median(post.noise_scale) < 0.8
+    assert "noise_scale" in post.to_arviz()["posterior"]
+
+
+def test_files_of_others_are_refused_and_never_run(tmp_path):
+    path = tmp_path / "evil.npz"
+    np.savez(path, facts=np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(qp.InvalidInputError, match="cannot read"):
+        qp.Posterior.load(path)
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(qp.InvalidInputError, match="cannot read"):
+        qp.Posterior.load(tmp_path / "text.npz")
+    with pytest.raises(qp.InvalidInputError, match="cannot read"):
+        qp.Posterior.load(tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tolerance": -0.1}, "0 or more, got -0.1"),
+        ({"method": "hcm"}, "did you mean 'hmc'"),
+        ({"coordinates": "belman"}, "did you mean 'bellman'"),
+        ({"kernel": "unifrom"}, "did you mean 'uniform'"),
+        ({"particles": 0}, "at least 1"),
+        ({"noise": qp.Noise(), "tolerance": 0.5}, "exclude each other"),
+        ({"coordinates": "q"}, "tolerance 0 has no density in Q coordinates"),
+        ({"method": "tempering"}, "needs a positive tolerance"),
+        ({"prior": qp.RewardPrior()}, "transitions=mdp.transitions"),
+        ({"prior": qp.BoundedPrior(upper=-1.0, on="reward")}, "rewards lie below -1, but -0.7 was seen"),
+        ({"features": np.ones((3, 2)), "tolerance": 0.1}, r"\(4, F\)"),
+    ],
+)
+def test_bad_questions_are_refused_with_the_reason(options, words):
+    _, seen = looping_two_state()
+    with pytest.raises(qp.InvalidInputError, match=words):
+        qp.posterior(seen, **options)
+
+
+@pytest.mark.parametrize("make", [qp.GaussianPrior, qp.BoundedPrior, qp.RewardPrior])
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_prior_scales_must_be_positive(make, scale):
+    with pytest.raises(qp.InvalidInputError, match="prior scale must be positive"):
+        make(scale=scale)
+
+
+def test_paying_loops_and_traps_are_named_with_the_remedy():
+    mdp = qp.make_environment("two-state", rewards=[0.5, -1.0])
+    for method in ("hmc", "exact"):
+        with pytest.raises(qp.NoUniqueSolutionError):
+            qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0)]), method=method)
+    with pytest.raises(qp.NoUniqueSolutionError, match=r"loop through state 0 pays.*step cost"):
+        qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0)]))
+    trap = qp.FiniteMDP.from_edges([(0, 0, 0, 1.0, -1.0), (1, 0, 2, 1.0, 0.0), (1, 1, 0, 1.0, 0.0)], goal=[2])
+    with pytest.raises(qp.NoUniqueSolutionError, match="state 0 are known and none leads on"):
+        qp.posterior(qp.Experience.of_pairs(trap, [(0, 0)]))
+
+
+@pytest.mark.parametrize("method", ["hmc", "exact"])
+def test_a_loop_of_mean_zero_is_finite(method):
+    mdp = qp.make_environment("two-state", rewards=[0.0, -1.0])
+    post = qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0)]), method=method, settings=QUICK)
+    assert np.isfinite(post.mean()[0]).all()
+    np.testing.assert_allclose(post.prob_optimal(0), [0.5, 0.5])  # the two tie: waiting costs nothing
+
+
+@pytest.mark.parametrize("method", ["hmc", "exact"])
+def test_no_data_is_the_prior(method):
+    mdp = qp.make_environment("random-mdp", num_states=3, seed=1)
+    post = qp.posterior(qp.Experience(mdp.space), method=method, particles=2000, prior=qp.GaussianPrior(scale=2.0))
+    np.testing.assert_allclose(post.prob_optimal(0), [0.5, 0.5], atol=0.07)
+    np.testing.assert_allclose(post.sd()[0], 2.0, rtol=0.1)
+
+
+def test_a_free_loop_under_a_discount_is_announced():
+    mdp = qp.make_environment("two-state", rewards=[0.0, -1.0], discount=0.99)
+    seen = qp.Experience.of_pairs(mdp, [(0, 0)])
+    with pytest.warns(RuntimeWarning, match="circle in states 0 for ever"):
+        post = qp.posterior(seen, method="exact")
+    assert post.prob_optimal(0)[0] > 0.95  # the trap itself: 1/(1 − γ) more density
+    costly = qp.make_environment("two-state", rewards=[-5.0, -1.0], discount=0.99)
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qp.posterior(qp.Experience.of_pairs(costly, [(0, 0)]), method="exact")
+
+
+def test_counted_transitions_and_noisy_readings_need_their_own_model():
+    bandit = qp.make_environment("bandit")
+    counted = qp.Experience(bandit.space, transitions="counted")
+    with pytest.raises(qp.InvalidInputError, match="revealed"):
+        qp.posterior(counted)
+    seen = noisy_experience(bandit, [(0, 0)])
+    with pytest.raises(qp.InvalidInputError, match="noise=Noise"):
+        qp.posterior(seen)
+
+
+def test_reward_priors_need_losing_loops_and_a_table_of_the_right_size():
+    mdp, seen = random_problem("looping", 1)
+    with pytest.raises(qp.InvalidInputError, match="upper < 0"):
+        qp.posterior(seen, prior=qp.RewardPrior(), transitions=mdp.transitions)
+    other = qp.make_environment("two-state")
+    with pytest.raises(qp.InvalidInputError, match="row for each of the 8 pairs"):
+        qp.posterior(seen, prior=qp.RewardPrior(upper=-0.1), transitions=other.transitions)
+
+
+def test_goals_decide_nothing():
+    post = handmade()
+    with pytest.raises(qp.InvalidInputError, match="goal"):
+        post.prob_optimal(1)
+    with pytest.raises(qp.InvalidInputError, match="level"):
+        post.quantile(1.5)
+    with pytest.raises(qp.InvalidInputError, match="tie rule"):
+        post.prob_optimal(0, ties="highest")
