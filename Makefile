@@ -7,7 +7,7 @@ RUN_DIR ?= runs/demo
 .PHONY: demo test lint docs verify bench clean
 
 demo: $(VENV)/.installed-demo
-	@$(BIN)/qposterior explore deep-sea --agent r-max --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
+	@$(BIN)/qposterior explore deep-sea --agent abrl --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
 
 test: lint
 	$(BIN)/python -m pytest

@@ -128,7 +128,7 @@ def exact_agrees_with_brute_force() -> list[Check]:
 
 
 def a_thousand_cells_are_exact_in_time() -> list[Check]:
-    """1,024 policy cells: standard error of P(optimal) and of means in prior scales at most 1e-3 / 3, under 3 minutes."""
+    """1,024 policy cells: standard errors of P(optimal) and of means (prior scales) below 1e-3 / 3, in 3 minutes."""
     sea = qp.make_environment("deep-sea", depth=6)
     chosen, reached = [], set()
     for k in np.random.default_rng(3).permutation(sea.space.num_pairs):

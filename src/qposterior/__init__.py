@@ -26,6 +26,7 @@ from qposterior.environments.registration import register_when_gymnasium_is_load
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
     from qposterior.agents.registry import make_agent
     from qposterior.answers import Posterior
     from qposterior.environments.registry import make_environment
@@ -52,6 +53,7 @@ _HOME = {
     "HMCSettings": "inference.hmc",
     "Noise": "model.likelihood",
     "Posterior": "answers",
+    "PosteriorSamplingAgent": "agents.posterior_sampling",
     "RewardPrior": "model.prior",
     "posterior": "front_door",
     "ContradictionError": "errors",
@@ -83,6 +85,7 @@ __all__ = [
     "NoUniqueSolutionError",
     "Noise",
     "Posterior",
+    "PosteriorSamplingAgent",
     "QPosteriorError",
     "RewardPrior",
     "Run",

@@ -12,10 +12,11 @@ from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
+from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
-from qposterior.model.prior import GaussianPrior, Prior, RewardPrior, prior_to_dict
+from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
@@ -24,7 +25,7 @@ from qposterior.world.experience import Experience
 from qposterior.world.structure import inescapable_set
 from qposterior.world.transitions import TransitionTable
 
-METHODS = ("exact", "hmc", "tempering")
+METHODS = ("exact", "hmc", "tempering", "smc")
 COORDINATES = ("bellman", "q")
 FREE_LOOP = 3.0
 """A seen loop whose mean reward is within this many (1 − γ)·scale of 0 is a loop that a discount makes attractive."""
@@ -52,7 +53,8 @@ def posterior(
     - `prior`: `GaussianPrior` (default), `BoundedPrior`, or `RewardPrior` (needs `transitions`, the rows of all pairs).
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean; then there is no tolerance.
-    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances).
+    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (one pair after the
+      other, exact weights, tolerance 0 or noise).
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
@@ -81,6 +83,8 @@ def posterior(
     if method == "exact":
         found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
         return _exact_posterior(found, particles, described)
+    if method == "smc":
+        return _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates)
     make_target = _target_maker(seen, prior, likelihood, coordinates, features)
     if method == "hmc":
         target = make_target(None)
@@ -165,6 +169,33 @@ def _chain_posterior(
         settings=described,
         chains=chains.draws.shape[0] if even else 1,
         noise_scale=np.exp(x[:, -1]) if learned else None,
+    )
+
+
+def _sequential_posterior(
+    seen: Experience,
+    prior: GaussianPrior | BoundedPrior,
+    likelihood: Likelihood,
+    particles: int,
+    rng: np.random.Generator,
+    described: dict[str, Any],
+    coordinates: str,
+) -> Posterior:
+    """Return the posterior of the one-look updates, as an agent would have made them."""
+    if coordinates != "bellman":
+        raise InvalidInputError('method="smc" works in Bellman coordinates; for Q coordinates use hmc or tempering')
+    BellmanTarget(seen, prior, likelihood)  # traps and loops that pay are named before anything is sampled
+    sampler = OneLookSampler.start(seen, prior=prior, likelihood=likelihood, particles=particles, rng=rng)
+    sampler.update(seen)
+    return Posterior(
+        space=seen.space,
+        draws=sampler.theta,
+        weights=sampler.weights,
+        method="smc",
+        log_evidence=sampler.log_evidence,
+        diagnostics={"effective_draws": float(1.0 / np.sum(sampler.weights**2)), "step_size": sampler.step},
+        settings=described,
+        noise_scale=None if sampler.log_scale is None else np.exp(sampler.log_scale),
     )
 
 

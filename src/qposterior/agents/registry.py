@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qposterior.agents.protocol import Agent, check_transitions
+from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
+from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, check_transitions
 from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
 from qposterior.agents.q_learning import QLearningAgent
 from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.model.prior import Prior, RewardPrior
 from qposterior.world.mdp import FiniteMDP
+from qposterior.world.space import StateActionSpace
+from qposterior.world.transitions import TransitionTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +27,51 @@ class AgentEntry:
     transitions: str  # what it is told of the transitions unless said otherwise
     needs: tuple[str, ...]  # what it must be given besides the space: horizon, table, max_reward, rewards
     summary: str
+    knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
+
+
+def _make_abrl(
+    space: StateActionSpace,
+    *,
+    prior: Prior | None = None,
+    horizon: int,
+    table: TransitionTable | None,
+    rewards: str,
+    transitions: str,
+    seed: object,
+    **settings: Any,
+) -> Agent:
+    """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models."""
+    if not isinstance(prior, RewardPrior):
+        return PosteriorSamplingAgent(
+            space, prior=prior, rewards=rewards, transitions=transitions, seed=seed, **settings
+        )
+    if prior.upper is not None:
+        raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
+    settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate
+    agent = DeterministicPSRLAgent(
+        space,
+        reward_mean=prior.mean,
+        reward_scale=prior.scale,
+        horizon=horizon,
+        table=table,
+        rewards=rewards,
+        transitions=transitions,
+        seed=seed,
+        **settings,
+    )
+    agent.name = "abrl"
+    return agent
 
 
 AGENTS: dict[str, AgentEntry] = {
+    "abrl": AgentEntry(
+        make_fn=_make_abrl,
+        transitions="revealed",
+        needs=("horizon", "table", "rewards"),
+        summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
+        knowledge=("known", "revealed"),
+    ),
     "random": AgentEntry(
         make_fn=RandomAgent, transitions="revealed", needs=(), summary="uniform over the admissible actions"
     ),

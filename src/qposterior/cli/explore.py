@@ -33,6 +33,23 @@ def parse_options(_context: click.Context, parameter: click.Parameter, pairs: tu
     return settings
 
 
+def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
+    """Return the prior of NAME:KEY=VALUE,…"""
+    if text is None:
+        return None
+    from qposterior.errors import unknown_name
+    from qposterior.model.prior import PRIORS
+
+    name, _, rest = text.partition(":")
+    if name not in PRIORS:
+        raise unknown_name("prior", name, PRIORS)
+    pairs = dict(part.partition("=")[::2] for part in rest.split(",") if part)
+    try:
+        return PRIORS[name](**{key: json.loads(value) for key, value in pairs.items()})
+    except (TypeError, json.JSONDecodeError) as error:
+        raise click.UsageError(f"--prior {text}: {error}") from error
+
+
 @click.command("explore", short_help="Let an agent explore an environment.")
 @click.argument("environment", metavar="ENV")
 @click.option("--agent", "agent_name", default="r-max", show_default=True, help="See `qposterior list agents`.")
@@ -44,6 +61,8 @@ def parse_options(_context: click.Context, parameter: click.Parameter, pairs: tu
 @click.option(
     "--transitions", type=click.Choice(["known", "revealed", "dirichlet"]), help="What the agent is told of them."
 )
+@click.option("--particles", type=int, help="Particles of an agent that samples the posterior.")
+@click.option("--prior", callback=parse_prior, help="NAME or NAME:KEY=VALUE,… (see `qposterior list priors`).")
 @click.option("--discount", type=float, help="Discount of a Gymnasium environment (default 1).")
 @click.option("--max-steps", type=int, help="Most steps of an episode; a longer one is cut off.")
 @click.option("--env-option", "env_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
@@ -56,6 +75,7 @@ def explore_command(environment: str, **options: Any) -> None:
 
     \b
     Examples:
+      qposterior explore deep-sea --agent abrl --depth 10 --seeds 5
       qposterior explore deep-sea --agent r-max --depth 10 --seeds 5 --json -
       qposterior explore deep-sea --agent psrl-deterministic --depth 20 --until learned
       qposterior explore FrozenLake-v1 --agent q-learning --env-option is_slippery=false --env-option step_cost=0.001
@@ -180,8 +200,13 @@ def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
         horizon=world.cap,
         transitions=options["transitions"],
         seed=spawn_seeds(seed)[1],
-        **options["agent_option"],
+        **_agent_settings(options),
     )
+
+
+def _agent_settings(options: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {name: options[name] for name in ("particles", "prior") if options[name] is not None}
+    return given | dict(options["agent_option"])
 
 
 class _Progress:

@@ -192,6 +192,8 @@ def warm_up(
         if number < len(windows) - 1:
             tuning.inverse_mass = _regular_variance(seen[length // 4 :].reshape(-1, x.shape[1]))
             # Momenta now have another scale; distances are measured in standard deviations.
+            tuning.step = _reasonable_step(target, x, density, tuning, rng)
+        if number == len(windows) - 2:
             tuning.trajectory, x, density, used = _best_trajectory(target, x, density, tuning, rng, settings)
             gradients += used
     return tuning, x, density, gradients
@@ -206,14 +208,13 @@ def _best_trajectory(
     settings: HMCSettings,
 ) -> tuple[float, FloatArray, FloatArray, int]:
     """Return the candidate with the largest expected change of squared distance to the centre per gradient."""
-    tuning.step = _reasonable_step(target, x, density, tuning, rng)
     best, best_score, gradients = tuning.trajectory, -np.inf, 0
     for factor in TRAJECTORIES:
         trial = Tuning(step=tuning.step, trajectory=factor * np.pi / 2, inverse_mass=tuning.inverse_mass)
         if trial.trajectory / trial.step > settings.max_leapfrog:
             break
         score, cost = 0.0, 0
-        for _ in range(25):
+        for _ in range(50):
             before = x
             move = hmc_move(target, x, density, trial, trial.num_steps(rng.random(), settings.max_leapfrog), rng)
             centre = before.mean(axis=0)

@@ -6,6 +6,7 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.model.kernels import particles, piecewise
+from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, LikelihoodData, PriorData
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
@@ -29,9 +30,19 @@ class _TabularTarget:
         self.prior_data: PriorData = prior.to_data()
         self.num_pairs = seen.space.num_pairs
 
+    def log_likelihood(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
+        """Return ``(N,)`` log p(readings | θ), the same in both coordinate systems."""
+        theta = np.ascontiguousarray(theta, dtype=float)
+        scales = np.zeros(theta.shape[0]) if log_scale is None else np.ascontiguousarray(log_scale)
+        grad = np.empty_like(theta)
+        use_threads_for(theta.size)
+        return particles.q_likelihoods(self.layout, self.data, self.prior_data, theta, scales, grad)[:, 0].copy()
+
     def residuals(self, x: FloatArray) -> FloatArray:
         """Return ``(N, n)`` g_k(θ) − r_k over the observed pairs."""
-        theta = self.to_q(x)
+        return self._q_residuals(self.to_q(x))
+
+    def _q_residuals(self, theta: FloatArray) -> FloatArray:
         value = self.seen.space.maximum(theta)
         pairs = self.layout.observed
         expected = (
@@ -39,7 +50,7 @@ class _TabularTarget:
                 self.layout.probability * value[:, self.layout.successor], self.layout.row_start[:-1], axis=1
             )
             if pairs.size
-            else np.zeros((x.shape[0], 0))
+            else np.zeros((theta.shape[0], 0))
         )
         return theta[:, pairs] - self.layout.discount * expected - self.data.mean
 
@@ -73,6 +84,7 @@ class QTarget(_TabularTarget):
         """Return log-densities and gradients."""
         x = np.ascontiguousarray(x, dtype=float)
         grad = np.zeros_like(x)
+        use_threads_for(x.shape[0] * self.num_pairs)
         smooth = particles.q_densities(self.layout, self.data, self.prior_data, x, grad)
         return np.stack([smooth, np.zeros_like(smooth)], axis=1), grad
 
@@ -82,6 +94,7 @@ class QTarget(_TabularTarget):
         """Return position, momentum and log-densities after the leapfrog steps."""
         x, p = x.copy(), p.copy()
         model = (self.layout, self.data, self.prior_data)
+        use_threads_for(int(num_steps.sum()) * self.num_pairs)
         density = particles.q_leapfrog(*model, x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, density
 
@@ -129,6 +142,7 @@ class BellmanTarget(_TabularTarget):
         """Return log-densities and gradients of the smooth part."""
         x = np.ascontiguousarray(x, dtype=float)
         grad = np.zeros_like(x)
+        use_threads_for(x.shape[0] * self.num_pairs)
         return particles.bellman_densities(*self._model, x, grad), grad
 
     def leapfrog(
@@ -136,6 +150,7 @@ class BellmanTarget(_TabularTarget):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return position, momentum and log-densities after the leapfrog steps."""
         x, p = x.copy(), p.copy()
+        use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
         density = particles.bellman_leapfrog(*self._model, x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, density
 
@@ -154,17 +169,23 @@ class BellmanTarget(_TabularTarget):
             return x
         x = x.copy()
         uniforms = rng.random((x.shape[0], self.free.size, 2))
+        use_threads_for(3 * x.shape[0] * self.num_pairs * self.free.size)
         piecewise.gibbs_sweep(*self._model, x, uniforms)
         return x
 
-    def from_q(self, theta: FloatArray) -> FloatArray:
-        """Return the coordinates of ``(N, K)`` θ: the inverse of `to_q` at a positive tolerance, scale known."""
+    def from_q(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
+        """Return the coordinates of ``(N, K)`` θ (and ``(N,)`` log-scales where learned): the inverse of `to_q`."""
         psi = theta.copy()
-        value = self.seen.space.maximum(theta)
-        for i, k in enumerate(self.layout.observed):
-            row = slice(self.layout.row_start[i], self.layout.row_start[i + 1])
-            psi[:, k] -= self.layout.discount * value[:, self.layout.successor[row]] @ self.layout.probability[row]
-        return psi[:, self.free]
+        psi[:, self.layout.observed] = self.data.mean + self._q_residuals(theta)
+        x = psi[:, self.free]
+        if not self.data.learned:
+            return x
+        assert log_scale is not None
+        rows = self.layout.row_of[self.free]
+        rewards = np.flatnonzero(rows >= 0)
+        unit = np.exp(log_scale)[:, None] / np.sqrt(self.data.num_readings[rows[rewards]])
+        x[:, rewards] = (x[:, rewards] - self.data.mean[rows[rewards]]) / unit
+        return np.concatenate([x, log_scale[:, None]], axis=1)
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return prior draws of φ and readings-centred draws of ρ, redrawn until they lie in the support."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette.
 AGENT_COLOURS = {
+    "abrl": "#D55E00",
     "random": "#999999",
     "q-learning": "#E69F00",
     "r-max": "#009E73",

@@ -48,6 +48,8 @@ class Experience:
         self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
         self._rows: dict[int, Row] = {}
         self._readings: dict[int, Readings] = {}  # kept of noisy rewards only
+        self._first_seen: dict[int, int] = {}
+        self._single_successor: IntArray = np.full(space.num_pairs, -1, dtype=np.int64)
 
     @classmethod
     def of_pairs(cls, mdp: FiniteMDP, pairs: Iterable[tuple[int, int]]) -> Experience:
@@ -113,7 +115,16 @@ class Experience:
 
     def table(self) -> TransitionTable:
         """Return the rows of the observed pairs, in the order of `observed_pairs`; counted rows as frequencies."""
-        rows = [self._rows[int(k)] for k in self.observed_pairs]
+        pairs = self.observed_pairs
+        single = self._single_successor[pairs]
+        if np.all(single >= 0):  # deterministic so far: no need to look at the rows one by one
+            return TransitionTable(
+                num_states=self.space.num_states,
+                row_start=np.arange(pairs.size + 1),
+                successor=single,
+                probability=np.ones(pairs.size),
+            )
+        rows = [self._rows[int(k)] for k in pairs]
         lengths = [successors.size for successors, _ in rows]
         return TransitionTable(
             num_states=self.space.num_states,
@@ -121,6 +132,20 @@ class Experience:
             successor=np.concatenate([r[0] for r in rows]) if rows else np.empty(0, dtype=np.int64),
             probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
         )
+
+    def first_seen(self, pair: int) -> int:
+        """Return the place of an observed pair in the order in which pairs were first seen."""
+        return self._first_seen[pair]
+
+    def reveal(self, pair: int, other: Experience) -> None:
+        """Take over what another experience of the same space knows of one pair that is new here."""
+        self.count[pair] = other.count[pair]
+        self.reward_mean[pair] = other.reward_mean[pair]
+        self.reward_deviation[pair] = other.reward_deviation[pair]
+        self._set_row(pair, other._rows[pair])
+        if pair in other._readings:
+            self._readings[pair] = other._readings[pair]
+        self._first_seen.setdefault(pair, len(self._first_seen))
 
     def readings(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return offsets, values and weights of the readings of the observed pairs, in the order of `observed_pairs`.
@@ -145,14 +170,17 @@ class Experience:
                 f"cannot merge {self.transitions}/{self.rewards} with {other.transitions}/{other.rewards} experience"
             )
         merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
-        merged._rows = dict(self._rows)
+        for k, row in self._rows.items():
+            merged._set_row(k, row)
         for k, row in other._rows.items():
             if self.count[k]:
                 self._check_reward(k, other.reward_mean[k])
-                merged._rows[k] = merged._combine(k, row)
+                merged._set_row(k, merged._combine(k, row))
             else:
-                merged._rows[k] = row
+                merged._set_row(k, row)
         merged._readings = dict(self._readings)
+        for k in [*self._first_seen, *other._first_seen]:
+            merged._first_seen.setdefault(k, len(merged._first_seen))
         for k, readings in other._readings.items():
             merged._readings[k] = add_readings(self._readings.get(k, no_readings()), readings)
         n, m = self.count, other.count
@@ -194,9 +222,10 @@ class Experience:
             facts, _, readings = line.partition("|")
             state, action, count, mean, deviation, *row = facts.split()
             k = space.pair(int(state), int(action))
+            seen._first_seen[k] = len(seen._first_seen)
             seen.count[k], seen.reward_mean[k], seen.reward_deviation[k] = int(count), float(mean), float(deviation)
             successors, weights = _read_entries(row)
-            seen._rows[k] = successors.astype(np.int64), weights
+            seen._set_row(k, (successors.astype(np.int64), weights))
             if readings:
                 seen._readings[k] = _read_entries(readings.split())
         return seen
@@ -214,11 +243,16 @@ class Experience:
             f"transitions, {self.transitions} transitions, {self.rewards} rewards)"
         )
 
+    def _set_row(self, k: int, row: Row) -> None:
+        self._rows[k] = row
+        self._single_successor[k] = row[0][0] if row[0].size == 1 else -1
+
     def _frequencies(self, row: Row) -> FloatArray:
         return row[1] / row[1].sum() if self.transitions == "counted" else row[1]
 
     def _record_reward(self, k: int, value: float) -> None:
         self.count[k] += 1
+        self._first_seen.setdefault(k, len(self._first_seen))
         if self.rewards == "deterministic" and self.count[k] > 1:
             return  # the same value again, up to rounding: the first reading stands
         if self.rewards == "noisy":
@@ -240,11 +274,11 @@ class Experience:
     def _record_row(self, k: int, next_state: int, row: Row | None) -> None:
         single = np.array([next_state], dtype=np.int64), np.ones(1)
         if self.transitions == "counted":
-            self._rows[k] = self._combine(k, single) if k in self._rows else single
+            self._set_row(k, self._combine(k, single) if k in self._rows else single)
         elif row is not None:
-            self._rows[k] = self._checked_row(k, row)
+            self._set_row(k, self._checked_row(k, row))
         elif k not in self._rows:
-            self._rows[k] = single
+            self._set_row(k, single)
         elif next_state not in self._rows[k][0]:
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has led both to "

@@ -47,3 +47,11 @@ def particle_kernel(function: Function) -> Function:
 
 
 prange = numba.prange
+
+SMALL_WORK = 200_000
+"""Elementary steps (a few nanoseconds each) below which a second thread costs more than it brings."""
+
+
+def use_threads_for(work: int) -> None:
+    """Let the next parallel kernel use all threads, or one where there is little to do. Results are the same."""
+    numba.set_num_threads(1 if work < SMALL_WORK else int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]

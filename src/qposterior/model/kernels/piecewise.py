@@ -24,65 +24,58 @@ from qposterior.model.kernels.bellman import (
 from qposterior.model.kernels.compile import kernel, particle_kernel, prange
 from qposterior.model.kernels.density import HARD_Q, LikelihoodData, PriorData, to_psi
 from qposterior.model.kernels.layout import Layout
-from qposterior.model.kernels.normal import log_mass, truncated_quantile
+from qposterior.model.kernels.normal import log_mass, log_tail, truncated_quantile
 from qposterior.world.arrays import FloatArray, IntArray
 
-MOST_PIECES = 64
+MOST_PIECES = 256
+NEGLIGIBLE = 40.0
+"""The walk upwards ends where all that can follow is this many nats below what was found."""
+
+TIE = 1e-12
 LOW, HIGH, CENTRE, SPREAD, LOG_MASS = 0, 1, 2, 3, 4
 
 
 @kernel
-def linear_response(
-    layout: Layout, psi: FloatArray, u: int, work: Work, start: FloatArray, rate: FloatArray, base: FloatArray
-) -> float:
-    """Fill θ_k = start_k + rate_k · x for the policy `work.greedy`, x = ψ_u; return log det(I − γ P_π).
+def fill_rates(layout: Layout, u: int, work: Work, unit: FloatArray, rate: FloatArray) -> float:
+    """Fill rate_k = dθ_k/dψ_u for the policy `work.greedy`; return log det(I − γ P_π).
 
-    `base` is ψ with ψ_u = 0, filled here. `work.value`, `work.adjoint` and `work.theta` are used as scratch.
+    `unit` is 1 at u and 0 elsewhere; `work.adjoint` collects the rates of the values.
     """
-    base[:] = psi
-    base[u] = 0.0
-    unit = work.theta  # scratch: 1 at u, 0 elsewhere
-    unit[:] = 0.0
-    unit[u] = 1.0
+    values, greedy = work.adjoint, work.greedy
+    first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
+    successor, probability, discount = layout.successor, layout.probability, layout.discount
+    has_loop, component_start, component_state = layout.has_loop, layout.component_start, layout.component_state
+    values[:] = 0.0
     log_det = 0.0
-    for part in range(2):
-        source = base if part == 0 else unit
-        out = start if part == 0 else rate
-        value = work.value if part == 0 else work.adjoint
-        for s in range(value.size):
-            if layout.is_goal[s]:
-                value[s] = 0.0
-        for c in range(layout.has_loop.size):
-            first, last = layout.component_start[c], layout.component_start[c + 1]
-            if layout.has_loop[c]:
-                log_det += policy_values(layout, source, work, value, c, part == 0)
-            else:
-                s = layout.component_state[first]
-                value[s] = outside_part(layout, source, value, work.greedy[s], c)
-            for i in range(first, last):
-                s = layout.component_state[i]
-                for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
-                    out[k] = backup(layout, source, value, k)
+    for c in range(has_loop.size):
+        first, last = component_start[c], component_start[c + 1]
+        if has_loop[c]:
+            log_det += policy_values(layout, unit, work, values, c)
+        for i in range(first, last):
+            s = component_state[i]
+            for k in range(first_pair[s], first_pair[s + 1]):
+                total, row = unit[k], row_of[k]
+                if row >= 0:
+                    for e in range(row_start[row], row_start[row + 1]):
+                        total += discount * probability[e] * values[successor[e]]
+                rate[k] = total
+            if not has_loop[c]:
+                values[s] = rate[greedy[s]]
     return log_det
 
 
 @kernel
-def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int, is_first: bool) -> float:
-    """Fill V of the policy in a looping component for the payoffs `source`; return log det.
-
-    The first call for a policy finds the order of its forest, or the factors of I − γ P_π; the second reuses them.
-    """
+def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int) -> float:
+    """Fill V of the policy in a looping component for the payoffs `source`; return log det(I − γ P_π)."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
-    size = last - first
-    if is_first:
-        work.used_lu[c] = 0 if layout.is_deterministic and find_forest(layout, work, c) else 1
-    if work.used_lu[c] == 0:
+    if layout.is_deterministic and find_forest(layout, work, c):
         for i in range(first, last):
             s = work.order[i]
             value[s] = backup(layout, source, value, work.greedy[s])
         return 0.0
+    size = last - first
     lu = work.lu[layout.lu_start[c] : layout.lu_start[c + 1]].reshape(size, size)
-    log_det = factor_policy(layout, work.greedy, lu, c) if is_first else 0.0
+    log_det = factor_policy(layout, work.greedy, lu, c)
     right = work.small[first:last]
     for i in range(size):
         right[i] = outside_part(layout, source, value, work.greedy[layout.component_state[first + i]], c)
@@ -114,47 +107,61 @@ def find_forest(layout: Layout, work: Work, c: int) -> bool:
 
 
 @kernel
-def reach(layout: Layout, work: Work, start: FloatArray, rate: FloatArray, x: float, up: bool) -> tuple[float, int]:
-    """Return the next x, upwards or downwards, at which another pair overtakes a greedy one, and that pair (or −1)."""
-    best, arg = (inf, -1) if up else (-inf, -1)
-    for k in range(layout.pair_state.size):
-        g = work.greedy[layout.pair_state[k]]
-        if k == g:
+def reach(
+    layout: Layout, greedy: IntArray, theta: FloatArray, rate: FloatArray, edge: float, up: bool
+) -> tuple[float, int]:
+    """Return the next x, upwards or downwards of `edge`, where a pair overtakes a greedy one, and that pair.
+
+    θ is given at the edge. The pair is −1 where nothing overtakes any more.
+    """
+    first_pair = layout.first_pair
+    nearest, arg = inf, -1
+    for s in range(layout.is_goal.size):
+        first, last = first_pair[s], first_pair[s + 1]
+        if last - first < 2:
             continue
-        gain = rate[k] - rate[g] if up else rate[g] - rate[k]
-        if gain > 1e-12:
-            at = (start[g] - start[k]) / (rate[k] - rate[g])
-            # Rounding may put the crossing a hair on the wrong side of where the walk stands.
-            at = max(at, x) if up else min(at, x)
-            if (up and at < best) or (not up and at > best):
-                best, arg = at, k
-    return best, arg
+        g = greedy[s]
+        for k in range(first, last):
+            gain = rate[k] - rate[g] if up else rate[g] - rate[k]
+            if gain > 1e-12:
+                # Rounding may put the crossing a hair on the wrong side of where the walk stands.
+                distance = max((theta[g] - theta[k]) / gain, 0.0)
+                if distance < nearest:
+                    nearest, arg = distance, k
+    return (edge + nearest if up else edge - nearest), arg
 
 
 @kernel
 def add_piece(
     layout: Layout,
     prior: PriorData,
-    u: int,
-    start: FloatArray,
+    theta: FloatArray,
     rate: FloatArray,
+    edge: float,
     low: float,
     high: float,
     log_det: float,
     piece: FloatArray,
 ) -> None:
-    """Write one piece: its ends, the Gaussian in x of the priors of u and of the observed pairs, and its log mass."""
+    """Write one piece: its ends, the Gaussian in x of the priors of u and of the observed pairs, and its log mass.
+
+    θ is given at x = edge, and is linear with slope `rate` on the piece.
+    """
     bend, push, rest = 1.0, prior.mean, prior.mean * prior.mean
-    for i in range(layout.observed.size):
-        k = layout.observed[i]
-        gap = prior.mean - start[k]
+    observed = layout.observed
+    for i in range(observed.size):
+        k = observed[i]
+        gap = prior.mean - theta[k] + rate[k] * edge
         bend += rate[k] * rate[k]
         push += rate[k] * gap
         rest += gap * gap
-        if prior.wall == HARD_Q and rate[k] > 0.0:
-            high = min(high, (prior.upper - start[k]) / rate[k])
-        elif prior.wall == HARD_Q and start[k] > prior.upper:
-            high = -inf
+    if prior.wall == HARD_Q:
+        for i in range(observed.size):
+            k = observed[i]
+            if rate[k] > 0.0:
+                high = min(high, edge + (prior.upper - theta[k]) / rate[k])
+            elif theta[k] > prior.upper:
+                high = -inf
     if prior.wall == HARD_Q:
         high = min(high, prior.upper)
     centre, spread = push / bend, prior.scale / sqrt(bend)
@@ -165,37 +172,109 @@ def add_piece(
 
 
 @kernel
+def switch_ties(layout: Layout, greedy: IntArray, theta: FloatArray, rate: FloatArray, up: bool) -> None:
+    """Make every pair greedy that has caught up with its state's greedy one and moves on faster: all at one x at once.
+
+    Rewards of a grid often tie, and one change at a time would be a pass for each. Not where policies can loop.
+    """
+    first_pair = layout.first_pair
+    for s in range(layout.is_goal.size):
+        first, last = first_pair[s], first_pair[s + 1]
+        if last - first < 2:
+            continue
+        best = greedy[s]
+        level = theta[best] - TIE * (1.0 + abs(theta[best]))
+        for k in range(first, last):
+            gain = rate[k] - rate[best] if up else rate[best] - rate[k]
+            if gain > 1e-12 and theta[k] >= level:
+                best = k
+        greedy[s] = best
+
+
+@kernel
+def bound_above(layout: Layout, prior: PriorData, theta: FloatArray, edge: float) -> float:
+    """Return an upper bound of the log mass above x = edge where no policy loops: every θ_k only grows with x."""
+    total = 0.0
+    for i in range(layout.observed.size):
+        z = max(theta[layout.observed[i]] - prior.mean, 0.0) / prior.scale
+        total -= 0.5 * z * z
+    return total + log_tail((prior.mean - edge) / prior.scale) + log(prior.scale) + 0.5 * log(2.0 * pi)
+
+
+@kernel
 def conditional_pieces(
     layout: Layout, prior: PriorData, psi: FloatArray, u: int, work: Work, pieces: FloatArray, policies: IntArray
 ) -> int:
     """Fill the pieces of the conditional of ψ_u and the greedy policy of each; return how many there are.
 
-    `work.greedy` must be the policy at ψ, and is left as it was. Up to the factor of the priors of the other unobserved
-    pairs, the sum of exp(LOG_MASS) is the integral of the tolerance-0 density over x.
+    `work` must hold the solution at ψ; its policy is left as it was. Up to the factor of the priors of the other
+    unobserved pairs, the sum of exp(LOG_MASS) is the integral of the tolerance-0 density over x. `policies` may have
+    no rows where they are not wanted.
     """
     num_pairs = layout.pair_state.size
-    start, rate, base = np.empty(num_pairs), np.empty(num_pairs), np.empty(num_pairs)
+    rate, unit = np.empty(num_pairs), np.zeros(num_pairs)
+    unit[u] = 1.0
     here = work.greedy.copy()
-    number = 0
+    number, largest = 0, -inf
+    acyclic = not layout.has_loop.any()
     for direction in range(2):
         up = direction == 0
         work.greedy[:] = here
-        x = psi[u]
-        edge = x
+        theta = work.theta.copy()
+        edge = psi[u]
         while number < MOST_PIECES:
-            log_det = linear_response(layout, psi, u, work, start, rate, base)
-            at, k = reach(layout, work, start, rate, edge, up)
+            log_det = fill_rates(layout, u, work, unit, rate)
+            at, k = reach(layout, work.greedy, theta, rate, edge, up)
             low, high = (edge, at) if up else (at, edge)
             if high > low:
-                add_piece(layout, prior, u, start, rate, low, high, log_det, pieces[number])
-                policies[number] = work.greedy
+                add_piece(layout, prior, theta, rate, edge, low, high, log_det, pieces[number])
+                if policies.shape[0] > 0:
+                    policies[number] = work.greedy
                 number += 1
             if k < 0:
                 break
-            work.greedy[layout.pair_state[k]] = k
+            for j in range(num_pairs):
+                theta[j] += rate[j] * (at - edge)
             edge = at
+            if acyclic:
+                switch_ties(layout, work.greedy, theta, rate, up)
+            else:
+                work.greedy[layout.pair_state[k]] = k
+            if up and acyclic and number > 0:
+                largest = max(largest, pieces[number - 1, LOG_MASS])
+                if bound_above(layout, prior, theta, edge) < largest - NEGLIGIBLE:
+                    break
     work.greedy[:] = here
     return number
+
+
+@kernel
+def log_integral_one(layout: Layout, prior: PriorData, psi: FloatArray, u: int) -> float:
+    """Return the log of the sum of the pieces of one particle, −inf where ψ has no solution."""
+    work = new_work(layout)
+    pieces = np.empty((MOST_PIECES, 5))
+    policies = np.empty((0, layout.is_goal.size), dtype=np.int64)
+    fine, _ = solve(layout, psi, work)
+    if not fine:
+        return -inf
+    number = conditional_pieces(layout, prior, psi, u, work, pieces, policies)
+    largest, total = -inf, 0.0
+    for i in range(number):
+        largest = max(largest, pieces[i, LOG_MASS])
+    if largest == -inf:
+        return -inf
+    for i in range(number):
+        total += np.exp(pieces[i, LOG_MASS] - largest)
+    return largest + log(total)
+
+
+@particle_kernel
+def log_integrals(layout: Layout, prior: PriorData, psi: FloatArray, u: int) -> FloatArray:
+    """Return ``(N,)`` log ∫ over ψ_u of the tolerance-0 density, without the priors of the other unobserved pairs."""
+    out = np.empty(psi.shape[0])
+    for n in prange(psi.shape[0]):
+        out[n] = log_integral_one(layout, prior, psi[n], u)
+    return out
 
 
 @kernel
@@ -248,6 +327,7 @@ def sweep_particle(
             psi[u] = drawn
             x[j] = drawn
             work.greedy[:] = policies[i]
+            solve(layout, psi, work)  # one evaluation: the policy is already the right one
 
 
 @particle_kernel
