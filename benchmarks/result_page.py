@@ -24,8 +24,11 @@ def provenance() -> str:
     )
 
 
+PROVENANCE = provenance()  # of what is about to run, not of what is there when it has run
+
+
 def write_page(path: str | Path, title: str, introduction: str, sections: Sequence[tuple[str, str]]) -> None:
-    body = [f"# {title}\n", introduction + "\n", provenance()]
+    body = [f"# {title}\n", introduction + "\n", PROVENANCE]
     for heading, text in sections:
         body.append(f"## {heading}\n\n{text}")
     Path(path).write_text("\n".join(body), encoding="utf-8")

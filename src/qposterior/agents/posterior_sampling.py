@@ -9,7 +9,7 @@ import numpy as np
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
-from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
+from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, load_kernels
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.world.arrays import IntArray
@@ -56,6 +56,7 @@ class PosteriorSamplingAgent:
         self.num_updates = 0
         self.experience = Experience(space, rewards=rewards)
         likelihood: Likelihood = (noise or Noise()) if rewards == "noisy" else Tolerance()
+        load_kernels(rewards)
         self._rng = make_rng(seed)
         self.sampler = OneLookSampler.start(
             self.experience,

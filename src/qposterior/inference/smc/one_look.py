@@ -12,6 +12,7 @@ Gaussian pieces (`kernels.piecewise`). Noisy rewards need no integral: the first
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.model.tabular import BellmanTarget
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
+from qposterior.world.space import StateActionSpace
 
 FIRST_STEP = 0.5
 TARGET_ACCEPTANCE = 0.8
@@ -34,6 +36,20 @@ MOST_LEAPFROG = 32
 
 FORGETTING = 100.0
 """Over how many particles the variances of the mass matrix are averaged."""
+
+
+@cache
+def load_kernels(rewards: str = "deterministic") -> None:
+    """Run every kernel of an update once on a toy problem, so that no update pays for compiling or loading them."""
+    space = StateActionSpace.from_mask(np.ones((3, 2), dtype=bool), [False, False, True])
+    seen = Experience(space, rewards=rewards)
+    for state, following in ((0, 1), (1, 0)):
+        seen.record(state, 0, -1.0, following, row=(np.array([following, 2]), np.array([0.5, 0.5])))
+    likelihood: Likelihood = Tolerance() if rewards == "deterministic" else Noise()
+    sampler = OneLookSampler.start(
+        seen, prior=GaussianPrior(), likelihood=likelihood, particles=4, rng=np.random.default_rng(0)
+    )
+    sampler.update(seen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
