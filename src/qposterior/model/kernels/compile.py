@@ -13,6 +13,9 @@ from typing import Any, TypeVar, cast
 
 import numba
 
+REORDER = {"reassoc", "nsz"}
+"""Sums may be taken in another order, so that they can be vectorised; infinities and nan keep their meaning."""
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -38,12 +41,12 @@ _drop_stale_cache()
 
 def kernel(function: Function) -> Function:
     """Compile one loop nest."""
-    return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
+    return cast("Function", numba.njit(cache=True, error_model="numpy", fastmath=REORDER)(function))
 
 
 def particle_kernel(function: Function) -> Function:
     """Compile a loop over particles; `numba.prange` in it runs them in parallel."""
-    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy")(function))
+    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy", fastmath=REORDER)(function))
 
 
 prange = numba.prange

@@ -24,20 +24,29 @@ from qposterior.world.arrays import FloatArray, IntArray
 
 
 @kernel
-def drift(x: FloatArray, p: FloatArray, step: float, inverse_mass: FloatArray, upper: FloatArray) -> None:
-    """Move the position a step; a coordinate that passes its wall is reflected with its momentum."""
+def kick_and_drift(
+    x: FloatArray,
+    p: FloatArray,
+    grad: FloatArray,
+    kick: float,
+    step: float,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+) -> None:
+    """Change the momentum by kick · gradient, then move a step; walls reflect a coordinate and its momentum."""
     for j in range(x.size):
-        x[j] += step * inverse_mass[j] * p[j]
-        if x[j] > upper[j]:
-            x[j] = 2.0 * upper[j] - x[j]
-            p[j] = -p[j]
+        momentum = p[j] + kick * grad[j]
+        place = x[j] + step * inverse_mass[j] * momentum
+        beyond = place > upper[j]
+        x[j] = 2.0 * upper[j] - place if beyond else place
+        p[j] = -momentum if beyond else momentum
 
 
 @kernel
-def kick(p: FloatArray, grad: FloatArray, step: float) -> None:
-    """Change the momentum by step · gradient."""
+def last_kick(p: FloatArray, grad: FloatArray, kick: float) -> None:
+    """Change the momentum by kick · gradient."""
     for j in range(p.size):
-        p[j] += step * grad[j]
+        p[j] += kick * grad[j]
 
 
 @kernel
@@ -166,13 +175,15 @@ def q_trajectory(
     value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
     grad = np.zeros(x.size)
     total = q_density(layout, data, prior, x, grad, value, greedy)
+    kick = 0.5 * step  # half a kick at either end; in between two halves make a whole one
     for _ in range(num_steps):
-        kick(p, grad, 0.5 * step)
-        drift(x, p, step, inverse_mass, upper)
+        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
         total = q_density(layout, data, prior, x, grad, value, greedy)
         if not np.isfinite(total):
-            break
-        kick(p, grad, 0.5 * step)
+            return total
+        kick = step
+    if num_steps > 0:
+        last_kick(p, grad, 0.5 * step)
     return total
 
 
@@ -217,13 +228,15 @@ def bellman_trajectory(
     work = new_work(layout)
     psi, slope, grad = np.empty(fixed.size), np.empty(fixed.size), np.zeros(x.size)
     total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
+    kick = 0.5 * step
     for _ in range(num_steps):
-        kick(p, grad, 0.5 * step)
-        drift(x, p, step, inverse_mass, upper)
+        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
         total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
         if not np.isfinite(total):
             break
-        kick(p, grad, 0.5 * step)
+        kick = step
+    if num_steps > 0 and np.isfinite(total):
+        last_kick(p, grad, 0.5 * step)
     out[0], out[1] = total, rest
 
 
