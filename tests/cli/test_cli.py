@@ -42,6 +42,15 @@ def test_explore_prints_one_object_per_seed():
     assert all(30 <= row["learning_time"] <= 36 for row in rows)
 
 
+def test_priors_and_particles_reach_the_agent():
+    arguments = ["explore", "deep-sea", "--agent", "abrl", "--depth", 4, "--episodes", 20, "--json", "-"]
+    priors = ("gaussian:scale=4", "gaussian:scale=4.0,mean=0", "gaussian:scale=1", "bounded:upper=2", "reward:scale=4")
+    answers = [call(*arguments, "--prior", prior, "--particles", 10) for prior in priors]
+    rows = [json.loads(answer.stdout)[0]["cumulative_regret"] for answer in answers]
+    assert rows[0] == rows[1]
+    assert len(set(rows)) > 1
+
+
 def test_an_unlearned_run_says_null():
     answer = call("explore", "deep-sea", "--agent", "random", "--depth", 12, "--episodes", 5, "--json", "-")
     row = json.loads(answer.stdout)[0]
@@ -133,6 +142,11 @@ def test_a_json_file_is_not_overwritten_without_force(tmp_path):
         (["explore", "deep-sea", "--env-option", "depth"], "KEY=VALUE"),
         (["explore", "deep-sea", "--env-option", "depth=[1]"], "deep-sea"),
         (["explore", "two-state", "--depth", "3"], "no depth"),
+        (["explore", "deep-sea", "--agent", "abrl", "--prior", "gausian"], "did you mean 'gaussian'"),
+        (["explore", "deep-sea", "--agent", "abrl", "--prior", "gaussian:scale=-1"], "positive"),
+        (["explore", "deep-sea", "--agent", "abrl", "--prior", "gaussian:colour=1"], "colour"),
+        (["explore", "deep-sea", "--agent", "abrl", "--particles", "1"], "at least 2"),
+        (["explore", "deep-sea", "--agent", "abrl", "--transitions", "dirichlet"], "revealed"),
         (["explore", "deep-sea", "--max-steps", "0"], "at least 1"),
         (["explore"], "ENV"),
         (["explor"], "explor"),

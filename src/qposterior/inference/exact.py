@@ -375,7 +375,7 @@ def condition(
     """
     num, size = matrix.shape
     if num == 0:
-        return np.full(size, prior.mean), prior.scale * np.eye(size), 0.0
+        return np.full(size, float(prior.mean)), prior.scale * np.eye(size), 0.0
     gap = rewards - matrix.sum(axis=1) * prior.mean
     cover = prior.scale**2 * matrix @ matrix.T + np.diag(sd**2)
     sign, log_det = np.linalg.slogdet(cover)

@@ -244,7 +244,7 @@ class OneLookSampler:
     def _variances(self, target: BellmanTarget, x: FloatArray) -> FloatArray:
         """Return the running variances of the coordinates: few particles, but many updates."""
         if self._spread is None:
-            self._spread = np.full(self.seen.space.num_pairs + 1, self.prior.scale**2)
+            self._spread = np.full(self.seen.space.num_pairs + 1, float(self.prior.scale) ** 2)
         weights = self.weights
         sample = weights @ (x - weights @ x) ** 2 + 1e-6 * self.prior.scale**2
         where = np.append(target.free, self.seen.space.num_pairs)[: x.shape[1]]
