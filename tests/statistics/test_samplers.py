@@ -252,7 +252,7 @@ def test_a_five_percent_error_in_a_weight_would_be_seen():
 @pytest.mark.parametrize("make", [QTarget, BellmanTarget])
 @pytest.mark.parametrize("learned", [False, True])
 def test_hmc_is_calibrated(make, learned):
-    # Chi-square of 40 ranks in 5 bins, every parameter at once: false-alarm rate 1e-4. `make verify` runs 400.
+    # Chi-square of 40 ranks in 5 bins, every parameter at once: false-alarm rate 1e-4. `make verify` runs 200.
     mdp = qp.make_environment("random-mdp", num_states=3, acyclic=True, seed=5)
     prior = GaussianPrior(mean=0.5, scale=1.5)
     noise = Noise(log_scale_mean=-0.5, log_scale_sd=0.5) if learned else Noise(scale=0.6)
