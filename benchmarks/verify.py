@@ -129,9 +129,10 @@ def exact_agrees_with_brute_force() -> list[Check]:
 
 def a_thousand_cells_are_exact_in_time() -> list[Check]:
     """1,024 policy cells: standard errors of P(optimal) and of means (prior scales) below 1e-3 / 3, in 3 minutes."""
-    sea = qp.make_environment("deep-sea", depth=6)
+    sea = qp.make_environment("deep-sea", depth=7)
     chosen, reached = [], set()
-    for k in np.random.default_rng(3).permutation(sea.space.num_pairs):
+    # Right moves only: every reached state keeps an action that is free, so that hardly a cell is empty.
+    for k in np.flatnonzero(sea.space.pair_action == 0):
         following = {int(s) for s in sea.transitions.row(int(k))[0] if not sea.space.is_goal[s]}
         if len(reached | following) <= 10:
             reached |= following
