@@ -23,7 +23,7 @@ docs: $(VENV)/.installed-docs
 	@echo docs/_build/html/index.html
 
 verify: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/verify.py --out docs/verification.md
+	PYTHONPATH=tests $(BIN)/python benchmarks/verify.py --out docs/verification.md
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bench.py --out docs/benchmarks.md

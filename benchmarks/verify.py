@@ -7,25 +7,20 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 import qposterior as qp
+from calibration import rank_statistic, simulate
 from learning_times import EXPECTED, learning_times
 from mutations import MUTATIONS, is_killed
+from problems import SHAPES, importance_sample, random_problem, weighted_optimality
 from qposterior.experiments.metrics import random_policy_regret
 from qposterior.inference.hmc import HMCSettings
 from qposterior.model.likelihood import Noise
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
 from result_page import table, write_page
-
-TESTS = Path(__file__).parent.parent / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "statistics")]
-from calibration import rank_statistic, simulate  # noqa: E402
-
-from problems import SHAPES, importance_sample, random_problem, weighted_optimality  # noqa: E402
 
 INTRODUCTION = "Each line is a check, what it found and what it allows. Rebuilt by `make verify`.\n"
 Check = tuple[str, str, str, bool]

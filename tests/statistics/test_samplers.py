@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import numpy as np
 import pytest
 from scipy import stats
 
 import qposterior as qp
+from calibration import rank_statistic, simulate
 from problems import (
     KNOWN,
     SHAPES,
@@ -28,9 +26,6 @@ from qposterior.model.likelihood import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
-
-sys.path.insert(0, os.path.dirname(__file__))
-from calibration import rank_statistic, simulate
 
 LONG = HMCSettings(chains=8, warm_up=400, max_iterations=1500, block=1500, min_ess=0.0)
 LIMIT = 4.5

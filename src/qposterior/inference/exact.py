@@ -37,7 +37,7 @@ class Cell:
     log_weight: float  # log N(r; B m, σ² B Bᵀ + τ²)
     gaussian: PolytopeGaussian
     partners: dict[int, list[int]]  # chosen pair → pairs that tie with it all over the cell
-    moments: Moments | None = None
+    moments: Moments  # of the latest round of integration
 
 
 class Enumeration:
@@ -72,7 +72,6 @@ class Enumeration:
         first = self.space.first_pair[self.aside]
         self.aside_rows = _differences(self.space.num_pairs, first.tolist(), (first + 1).tolist())
         self.cells = self._cells(max_cells)
-        self.num_points = 0
         self._integrate()
 
     def _touched(self, state: int) -> bool:
@@ -118,7 +117,8 @@ class Enumeration:
         partners: dict[int, list[int]] = {}
         for i in tied:
             partners.setdefault(int(chosen[i]), []).append(int(other[i]))
-        return Cell(choice=choice, log_weight=log_weight, gaussian=gaussian, partners=partners)
+        first_look = self._measure(gaussian, FIRST_LOG_POINTS)
+        return Cell(choice=choice, log_weight=log_weight, gaussian=gaussian, partners=partners, moments=first_look)
 
     def _has_cell(self, choice: IntArray, instead: int) -> bool:
         """Return whether the policy with this pair in place of its state's choice has a cell of its own."""
@@ -188,10 +188,12 @@ class Enumeration:
         """Integrate every cell with more and more points until the answers are known well enough."""
         active = list(range(len(self.cells)))
         self._unreached_masses: dict[int, FloatArray] = {}
+        self.num_points = REPLICATES * 2**FIRST_LOG_POINTS * len(active)
         for log_points in range(FIRST_LOG_POINTS, LAST_LOG_POINTS + 1, 2):
-            for i in active:
-                self.cells[i].moments = self._measure(self.cells[i].gaussian, log_points)
-            self.num_points += REPLICATES * 2**log_points * len(active)
+            if log_points > FIRST_LOG_POINTS:  # the first round was made with the cells
+                for i in active:
+                    self.cells[i].moments = self._measure(self.cells[i].gaussian, log_points)
+                self.num_points += REPLICATES * 2**log_points * len(active)
             if not self.masses().any():
                 continue
             self.prob_error, self.mean_error = self._errors()
@@ -220,8 +222,7 @@ class Enumeration:
 
     def masses(self) -> FloatArray:
         """Return ``(R, cells)`` unnormalised posterior masses."""
-        masses: FloatArray = np.array([cell.moments.mass for cell in self.cells]).T * self._weights()  # type: ignore[union-attr]
-        return masses
+        return np.asarray(np.array([cell.moments.mass for cell in self.cells]).T * self._weights())
 
     def _errors(self) -> tuple[float, float]:
         probability = self._prob_optimal_replicates()
@@ -266,7 +267,7 @@ class Enumeration:
 
     def _aside_masses(self) -> FloatArray:
         """Return ``(R, E)`` masses in which the first action of each state in `aside` is optimal."""
-        each = np.array([cell.moments.also for cell in self.cells])  # type: ignore[union-attr]
+        each = np.array([cell.moments.also for cell in self.cells])
         return np.asarray(np.einsum("cre,c->re", each, self._weights()))
 
     def _unreached(self, pairs: IntArray, masses: FloatArray) -> FloatArray:
@@ -305,7 +306,7 @@ class Enumeration:
         second = np.zeros_like(first)
         for cell, weight in zip(self.cells, weights, strict=True):
             moments, inner = cell.moments, cell.gaussian
-            if moments is None or not moments.mass.any():
+            if not moments.mass.any():
                 continue
             along = inner.factor @ inner.basis  # (K, r)
             outside = np.sum(inner.factor**2, axis=1) - np.sum(along**2, axis=1)

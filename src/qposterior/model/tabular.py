@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
@@ -16,7 +18,7 @@ from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 
 
-class _TabularTarget:
+class _TabularTarget(ABC):
     """What both coordinate systems share: the data in the form of the kernels."""
 
     has_jumps = False
@@ -54,9 +56,9 @@ class _TabularTarget:
         )
         return theta[:, pairs] - self.layout.discount * expected - self.data.mean
 
+    @abstractmethod
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` values of Q."""
-        raise NotImplementedError
 
 
 class QTarget(_TabularTarget):

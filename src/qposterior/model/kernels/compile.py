@@ -50,6 +50,8 @@ def particle_kernel(function: Function) -> Function:
 
 
 prange = numba.prange
+ALL_THREADS = numba.get_num_threads()
+"""As many as were allowed when the kernels were loaded."""
 
 SMALL_WORK = 200_000
 """Elementary steps (a few nanoseconds each) below which a second thread costs more than it brings."""
@@ -57,4 +59,4 @@ SMALL_WORK = 200_000
 
 def use_threads_for(work: int) -> None:
     """Let the next parallel kernel use all threads, or one where there is little to do. Results are the same."""
-    numba.set_num_threads(1 if work < SMALL_WORK else int(numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    numba.set_num_threads(1 if work < SMALL_WORK else ALL_THREADS)
