@@ -6,7 +6,7 @@ project = "qposterior"
 author = "The qposterior developers"
 copyright = "The qposterior developers"
 release = version = qposterior.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx-mathjax-offline", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 html_theme = "furo"
 html_title = f"qposterior {release}"
 exclude_patterns = ["_build", "jupyter_execute"]
