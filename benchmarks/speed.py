@@ -104,18 +104,21 @@ def coordinates_compared(seconds: float = 10.0, seeds: int = 3) -> tuple[str, st
     rates: dict[str, list[float]] = {}
     for seed in range(seeds):
         seen = half_explored(6, seed)
-        for name, target in {
+        targets = {
             "Q, ε = 0.01": QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.01)),
             "Bellman, ε = 0.01": BellmanTarget(seen, GaussianPrior(), Tolerance(tolerance=0.01)),
             "Bellman, ε = 0": BellmanTarget(seen, GaussianPrior(), Tolerance()),
-        }.items():
-            # The tuning of a warm-up is itself random: the median of several.
-            tries = [
-                effective_draws(target, seconds if name.startswith("Q") else 1.5, 10 * seed + again)
-                for again in range(2 if name.startswith("Q") else 7)
-            ]
-            rate = float(np.median([found[0] for found in tries]))
-            gradients, acceptance = sum(found[1] for found in tries), float(np.mean([found[2] for found in tries]))
+        }
+        tries: dict[str, list[tuple[float, int, float]]] = {name: [] for name in targets}
+        # The tuning of a warm-up is itself random: the median of several runs, taken in turns.
+        for again in range(7):
+            for name, target in targets.items():
+                slow = name.startswith("Q")
+                if not slow or again < 2:
+                    tries[name].append(effective_draws(target, seconds if slow else 1.5, 10 * seed + again))
+        for name, found in tries.items():
+            rate = float(np.median([one[0] for one in found]))
+            gradients, acceptance = sum(one[1] for one in found), float(np.mean([one[2] for one in found]))
             rates.setdefault(name, []).append(rate)
             rows.append((seed, name, f"{rate:.1f}", gradients, f"{acceptance:.2f}"))
             print(*rows[-1], flush=True)
