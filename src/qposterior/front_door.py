@@ -189,13 +189,13 @@ def _sequential_posterior(
     sampler.update(seen)
     return Posterior(
         space=seen.space,
-        draws=sampler.theta,
-        weights=sampler.weights,
+        draws=sampler.cloud.theta,
+        weights=sampler.cloud.weights,
         method="smc",
-        log_evidence=sampler.log_evidence,
-        diagnostics={"effective_draws": float(1.0 / np.sum(sampler.weights**2)), "step_size": sampler.step},
+        log_evidence=sampler.cloud.log_evidence,
+        diagnostics={"effective_draws": float(1.0 / np.sum(sampler.cloud.weights**2)), "step_size": sampler.step},
         settings=described,
-        noise_scale=None if sampler.log_scale is None else np.exp(sampler.log_scale),
+        noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
     )
 
 

@@ -30,8 +30,8 @@ def repeat(seen, prior, likelihood, *, repeats=30, particles=300, **settings):
             settings=OneLookSettings(**settings),
         )
         sampler.update(seen)
-        shares.append(weighted_optimality(seen.space, sampler.theta, sampler.weights))
-        evidence.append(np.exp(sampler.log_evidence))
+        shares.append(weighted_optimality(seen.space, sampler.cloud.theta, sampler.cloud.weights))
+        evidence.append(np.exp(sampler.cloud.log_evidence))
     return np.array(shares), np.array(evidence)
 
 
@@ -70,7 +70,7 @@ def test_weights_alone_are_right_without_any_move_or_resampling():
 def test_every_resampling_scheme_is_unbiased(resampling):
     weights = np.array([0.05, 0.4, 0.0, 0.3, 0.25])
     rng = np.random.default_rng(0)
-    counts = np.array([np.bincount(RESAMPLING[resampling](weights, rng), minlength=5) for _ in range(4000)])
+    counts = np.array([np.bincount(RESAMPLING[resampling](weights, rng, 5), minlength=5) for _ in range(4000)])
     assert np.all(counts.sum(axis=1) == 5)
     assert np.all(counts[:, 2] == 0)
     error = counts.std(axis=0) / np.sqrt(4000)
@@ -159,4 +159,4 @@ def test_alone_pairs_have_the_prior_density_as_weight():
     prior = GaussianPrior(mean=0.2, scale=1.5)
     sampler = OneLookSampler.start(seen, prior=prior, likelihood=Tolerance(), particles=5, rng=np.random.default_rng(0))
     sampler.update(seen)
-    np.testing.assert_allclose(sampler.log_evidence, stats.norm.logpdf(seen.reward_mean[4], 0.2, 1.5))
+    np.testing.assert_allclose(sampler.cloud.log_evidence, stats.norm.logpdf(seen.reward_mean[4], 0.2, 1.5))

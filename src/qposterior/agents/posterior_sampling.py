@@ -130,16 +130,18 @@ class PosteriorSamplingAgent:
         sampler = self.sampler
         return Posterior(
             space=self.space,
-            draws=sampler.theta.copy(),
-            weights=sampler.weights,
+            draws=sampler.cloud.theta.copy(),
+            weights=sampler.cloud.weights,
             method="smc",
-            log_evidence=sampler.log_evidence,
-            noise_scale=None if sampler.log_scale is None else np.exp(sampler.log_scale),
+            log_evidence=sampler.cloud.log_evidence,
+            noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
         )
 
     def _draw_policy(self) -> IntArray:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
-        theta = self.sampler.theta[self._rng.choice(self.sampler.theta.shape[0], p=self.sampler.weights)]
+        theta = self.sampler.cloud.theta[
+            self._rng.choice(self.sampler.cloud.theta.shape[0], p=self.sampler.cloud.weights)
+        ]
         best = self.space.maximum(theta)[self.space.pair_state]
         tied = theta >= best - TIE * (1.0 + np.abs(best))
         noise = self._rng.random(theta.size) if self.ties == "uniform" else np.zeros(theta.size)

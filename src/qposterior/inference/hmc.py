@@ -76,6 +76,33 @@ class Chains:
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
 
+def leap(
+    target: Target,
+    x: FloatArray,
+    density: FloatArray,
+    tuning: Tuning,
+    num_steps: IntArray | int,
+    rng: np.random.Generator,
+    step: FloatArray | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Run one trajectory of every particle from a fresh momentum; step and number of steps may differ per particle.
+
+    Return where they end, their log-densities there, and the energy they lost, without and with the jumps of the
+    determinant: −inf for a trajectory that has run off.
+    """
+    num, size = x.shape
+    p = rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)
+    steps = np.broadcast_to(np.asarray(num_steps, dtype=np.int64), (num,)).copy()
+    sizes = np.full(num, tuning.step) if step is None else step
+    new_x, new_p, new_density = target.leapfrog(x, p, step=sizes, num_steps=steps, inverse_mass=tuning.inverse_mass)
+    with np.errstate(invalid="ignore", over="ignore"):  # a trajectory may have run off
+        kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
+        smooth_gain = new_density[:, 0] - density[:, 0] + kinetic
+        gain = smooth_gain + new_density[:, 1] - density[:, 1]
+    lost = ~np.isfinite(gain)
+    return new_x, new_density, np.where(lost, -np.inf, smooth_gain), np.where(lost, -np.inf, gain)
+
+
 def hmc_move(
     target: Target,
     x: FloatArray,
@@ -85,26 +112,16 @@ def hmc_move(
     rng: np.random.Generator,
     step: FloatArray | None = None,
 ) -> Move:
-    """One trajectory and its accept step for every particle (alg. hmc); step and steps may differ per particle."""
-    num, size = x.shape
-    p = rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)
-    steps = np.broadcast_to(np.asarray(num_steps, dtype=np.int64), (num,)).copy()
-    sizes = np.full(num, tuning.step) if step is None else step
-    new_x, new_p, new_density = target.leapfrog(x, p, step=sizes, num_steps=steps, inverse_mass=tuning.inverse_mass)
-    with np.errstate(invalid="ignore", over="ignore"):  # a trajectory may have run off; it is rejected below
-        kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
-        smooth_gain = new_density[:, 0] - density[:, 0] + kinetic
-        gain = smooth_gain + new_density[:, 1] - density[:, 1]
-    lost = ~np.isfinite(gain)
-    smooth_gain, gain = np.where(lost, -np.inf, smooth_gain), np.where(lost, -np.inf, gain)
-    accepted = np.log(rng.random(num)) < gain
+    """One trajectory and its accept step for every particle (alg. hmc)."""
+    new_x, new_density, smooth_gain, gain = leap(target, x, density, tuning, num_steps, rng, step)
+    accepted = np.log(rng.random(x.shape[0])) < gain
     return Move(
         x=np.where(accepted[:, None], new_x, x),
         density=np.where(accepted[:, None], new_density, density),
         acceptance=np.exp(np.minimum(gain, 0.0)),
         smooth_acceptance=np.exp(np.minimum(smooth_gain, 0.0)),
         divergent=smooth_gain < -DIVERGENT,
-        gradients=int(steps.sum()) + num,
+        gradients=int(np.sum(np.broadcast_to(num_steps, x.shape[0]))) + x.shape[0],
     )
 
 
@@ -133,7 +150,7 @@ def run_hmc(
     while done < settings.max_iterations:
         for _ in range(min(settings.block, settings.max_iterations - done)):
             move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), settings.max_leapfrog), rng)
-            x, density = gibbs(target, move.x, move.density, rng, settings)
+            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
             acceptance += float(move.acceptance.mean())
             divergences += int(move.divergent.sum())
             gradients += move.gradients
@@ -159,11 +176,11 @@ def run_hmc(
 
 
 def gibbs(
-    target: Target, x: FloatArray, density: FloatArray, rng: np.random.Generator, settings: HMCSettings
+    target: Target, x: FloatArray, density: FloatArray, rng: np.random.Generator, *, wanted: bool = True
 ) -> tuple[FloatArray, FloatArray]:
     """Sweep the free coordinates where the target has jumps and knows its conditionals; else return what came in."""
     sweep_fn = getattr(target, "gibbs_sweep", None)
-    if not (settings.gibbs and target.has_jumps and sweep_fn is not None):
+    if not (wanted and target.has_jumps and sweep_fn is not None):
         return x, density
     swept = sweep_fn(x, rng)
     return swept, target.log_density(swept)
@@ -185,7 +202,7 @@ def warm_up(
         for i in range(length):
             steps = tuning.num_steps(rng.random(), min(settings.max_leapfrog, 32 if number == 0 else 512))
             move = hmc_move(target, x, density, tuning, steps, rng)
-            x, density = gibbs(target, move.x, move.density, rng, settings)
+            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
             tuning.step = averaging.update(float(move.smooth_acceptance.mean()))
             gradients += move.gradients
             seen[i] = x
@@ -220,7 +237,7 @@ def _best_trajectory(
         path, cost = [x], 0
         for _ in range(TRIALS):
             move = hmc_move(target, x, density, trial, trial.num_steps(rng.random(), settings.max_leapfrog), rng)
-            x, density = gibbs(target, move.x, move.density, rng, settings)
+            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
             path.append(x)
             cost += move.gradients
         gradients += cost

@@ -57,7 +57,7 @@ def run_tempering(
             for r, target in enumerate(targets):
                 steps = tunings[r].num_steps(rng.random(), settings.max_leapfrog)
                 move = hmc_move(target, xs[r], densities[r], tunings[r], steps, rng)
-                xs[r], densities[r] = gibbs(target, move.x, move.density, rng, settings)
+                xs[r], densities[r] = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
                 gradients += move.gradients
                 if r == 0:
                     acceptance += float(move.acceptance.mean())

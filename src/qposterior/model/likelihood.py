@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM, LikelihoodData
-from qposterior.world.arrays import FloatArray
+from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.experience import Experience
 
 
@@ -89,22 +89,66 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
         learned = likelihood.is_learned
         if kind != GAUSSIAN:
             starts, values, weights = seen.readings()
+    return _with_norms(
+        LikelihoodData(
+            kind,
+            scale,
+            count,
+            seen.reward_mean[pairs],
+            deviation,
+            ones,
+            ones,
+            starts,
+            values,
+            weights,
+            float(noise.degrees),
+            learned,
+            float(noise.log_scale_mean),
+            float(noise.log_scale_sd),
+        )
+    )
+
+
+def with_tolerance(data: LikelihoodData, tolerance: FloatArray) -> LikelihoodData:
+    """Return the same readings with another ``(n,)`` positive tolerance."""
+    return _with_norms(data._replace(scale=tolerance))
+
+
+def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: float) -> LikelihoodData:
+    """Return the readings whose log-likelihood is (1 − share) · that of `old` + share · that of `new`.
+
+    The sums n, Σr and Σr² are linear in it, and so are the weights of readings kept one by one. `old_rows` are the rows
+    of `new` that the rows of `old` belong to.
+    """
+    count, total, squares = share * new.num_readings, share * new.num_readings * new.mean, share * _squares(new)
+    count[old_rows] += (1.0 - share) * old.num_readings
+    total[old_rows] += (1.0 - share) * old.num_readings * old.mean
+    squares[old_rows] += (1.0 - share) * _squares(old)
+    mean = total / count
+    row_of = [
+        np.repeat(np.arange(new.mean.size), np.diff(new.point_start)),
+        np.repeat(old_rows, np.diff(old.point_start)),
+    ]
+    order = np.argsort(np.concatenate(row_of), kind="stable")
+    mixed = new._replace(
+        num_readings=count,
+        mean=mean,
+        deviation=np.maximum(squares - count * mean**2, 0.0),
+        point_start=segment_starts(np.concatenate(row_of)[order], new.mean.size),
+        point_value=np.concatenate([new.point_value, old.point_value])[order],
+        point_weight=np.concatenate([share * new.point_weight, (1.0 - share) * old.point_weight])[order],
+    )
+    return _with_norms(mixed)
+
+
+def _squares(data: LikelihoodData) -> FloatArray:
+    return np.asarray(data.deviation + data.num_readings * data.mean**2)
+
+
+def _with_norms(data: LikelihoodData) -> LikelihoodData:
+    """Return the data with the precision and the norm of Gaussian readings that belong to its counts and scales."""
+    count, scale = data.num_readings, data.scale
     with np.errstate(divide="ignore", invalid="ignore"):  # tolerance 0: not used
         precision = count / scale**2
-        log_norm = -count * (np.log(scale) + 0.5 * np.log(2.0 * np.pi)) - 0.5 * deviation / scale**2
-    return LikelihoodData(
-        kind,
-        scale,
-        count,
-        seen.reward_mean[pairs],
-        deviation,
-        precision,
-        log_norm,
-        starts,
-        values,
-        weights,
-        float(noise.degrees),
-        learned,
-        float(noise.log_scale_mean),
-        float(noise.log_scale_sd),
-    )
+        log_norm = -count * (np.log(scale) + 0.5 * np.log(2.0 * np.pi)) - 0.5 * data.deviation / scale**2
+    return data._replace(precision=precision, log_norm=log_norm)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
+from typing import Self
 
 import numpy as np
 
@@ -13,12 +15,15 @@ from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, Likeli
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import BoundedPrior, GaussianPrior
-from qposterior.model.target import draw_inside
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.model.target import Target, draw_inside
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 
+SAME_THETA = 1e-6
+"""Relative difference up to which the Bellman equations are taken to give θ back."""
 
-class _TabularTarget(ABC):
+
+class TabularTarget(Target, ABC):
     """What both coordinate systems share: the data in the form of the kernels."""
 
     has_jumps = False
@@ -40,11 +45,18 @@ class _TabularTarget(ABC):
         use_threads_for(theta.size)
         return particles.q_likelihoods(self.layout, self.data, self.prior_data, theta, scales, grad)[:, 0].copy()
 
+    def with_data(self, data: LikelihoodData) -> Self:
+        """Return the same target with other readings or tolerances of the same pairs; nothing is built anew."""
+        other = copy(self)
+        other.data = data
+        return other
+
     def residuals(self, x: FloatArray) -> FloatArray:
         """Return ``(N, n)`` g_k(θ) − r_k over the observed pairs."""
-        return self._q_residuals(self.to_q(x))
+        return self.q_residuals(self.to_q(x))
 
-    def _q_residuals(self, theta: FloatArray) -> FloatArray:
+    def q_residuals(self, theta: FloatArray) -> FloatArray:
+        """Return ``(N, n)`` g_k(θ) − r_k over the observed pairs, of ``(N, K)`` θ."""
         value = self.seen.space.maximum(theta)
         pairs = self.layout.observed
         expected = (
@@ -60,8 +72,16 @@ class _TabularTarget(ABC):
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` values of Q."""
 
+    @abstractmethod
+    def from_q(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
+        """Return the coordinates of ``(N, K)`` θ (and ``(N,)`` log-scales where learned): the inverse of `to_q`."""
 
-class QTarget(_TabularTarget):
+    @abstractmethod
+    def contains(self, theta: FloatArray) -> BoolArray:
+        """Return ``(N,)`` whether θ lies where these coordinates reach, whatever the readings."""
+
+
+class QTarget(TabularTarget):
     """p(θ | D) in Q coordinates (paper, eq. abcpos and llhpstarnoisy); Θ = R^K, improper policies and all.
 
     Coordinates: θ, then the log-scale where it is learned. The tolerance must be positive.
@@ -104,12 +124,20 @@ class QTarget(_TabularTarget):
         """Return ``(N, K)`` θ, a copy."""
         return x[:, : self.num_pairs].copy()
 
+    def from_q(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
+        """Return θ, with the log-scale where it is learned."""
+        return theta.copy() if log_scale is None else np.concatenate([theta, log_scale[:, None]], axis=1)
+
+    def contains(self, theta: FloatArray) -> BoolArray:
+        """Return true for every finite θ."""
+        return np.asarray(np.isfinite(theta).all(axis=1))
+
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return draws from the prior, below its wall."""
         return _prior_draws(self, num, rng)
 
 
-class BellmanTarget(_TabularTarget):
+class BellmanTarget(TabularTarget):
     """p(ψ | D) in Bellman coordinates: φ = θ on unobserved pairs, ρ = g(θ) on observed ones (fixed at tolerance 0).
 
     With discount 1 the support is the θ whose greedy policy is proper on what was seen. Coordinates: the unobserved
@@ -178,7 +206,7 @@ class BellmanTarget(_TabularTarget):
     def from_q(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
         """Return the coordinates of ``(N, K)`` θ (and ``(N,)`` log-scales where learned): the inverse of `to_q`."""
         psi = theta.copy()
-        psi[:, self.layout.observed] = self.data.mean + self._q_residuals(theta)
+        psi[:, self.layout.observed] = self.data.mean + self.q_residuals(theta)
         x = psi[:, self.free]
         if not self.data.learned:
             return x
@@ -188,6 +216,17 @@ class BellmanTarget(_TabularTarget):
         unit = np.exp(log_scale)[:, None] / np.sqrt(self.data.num_readings[rows[rewards]])
         x[:, rewards] = (x[:, rewards] - self.data.mean[rows[rewards]]) / unit
         return np.concatenate([x, log_scale[:, None]], axis=1)
+
+    def contains(self, theta: FloatArray) -> BoolArray:
+        """Return whether the Bellman equations of what was seen give θ back: with discount 1, if it is proper there."""
+        if not self.has_jumps:
+            return np.asarray(np.isfinite(theta).all(axis=1))
+        psi = theta.copy()
+        psi[:, self.layout.observed] = self.data.mean + self.q_residuals(theta)
+        everything = np.arange(self.num_pairs)
+        plain = self.data._replace(learned=False)
+        back = particles.bellman_to_q(self.layout, plain, everything, self.fixed, psi)
+        return np.asarray(np.abs(back - theta).max(axis=1) < SAME_THETA * (1.0 + np.abs(theta).max(axis=1)))
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return prior draws of φ and readings-centred draws of ρ, redrawn until they lie in the support."""

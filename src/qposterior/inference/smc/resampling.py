@@ -1,4 +1,4 @@
-"""Resampling: from weighted particles to equally weighted ones, each kept about N times its weight."""
+"""Resampling: from weighted particles to equally weighted ones, each kept in proportion to its weight."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from qposterior.errors import unknown_name
 from qposterior.world.arrays import FloatArray, IntArray
 
 
-def systematic(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Return N indices: one uniform, N evenly spaced points on the cumulative weights."""
-    points = (np.arange(weights.size) + rng.random()) / weights.size
-    return _invert(weights, points)
+def systematic(weights: FloatArray, rng: np.random.Generator, num: int) -> IntArray:
+    """Return `num` indices: one uniform, evenly spaced points on the cumulative weights."""
+    return _invert(weights, (np.arange(num) + rng.random()) / num)
 
 
-def stratified(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Return N indices: a uniform in each of N equal strata."""
-    points = (np.arange(weights.size) + rng.random(weights.size)) / weights.size
-    return _invert(weights, points)
+def stratified(weights: FloatArray, rng: np.random.Generator, num: int) -> IntArray:
+    """Return `num` indices: a uniform in each of as many equal strata."""
+    return _invert(weights, (np.arange(num) + rng.random(num)) / num)
 
 
-def multinomial(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Return N independent indices."""
-    return _invert(weights, np.sort(rng.random(weights.size)))
+def multinomial(weights: FloatArray, rng: np.random.Generator, num: int) -> IntArray:
+    """Return `num` independent indices."""
+    return _invert(weights, np.sort(rng.random(num)))
 
 
-def residual(weights: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Return ⌊N w⌋ copies of each index, the rest drawn independently from what is left of the weights."""
-    expected = weights.size * weights
+def residual(weights: FloatArray, rng: np.random.Generator, num: int) -> IntArray:
+    """Return ⌊num · w⌋ copies of each index, the rest drawn independently from what is left of the weights."""
+    expected = num * weights
     copies = np.floor(expected + 1e-12).astype(np.int64)
     kept = np.repeat(np.arange(weights.size), copies)
-    missing = weights.size - kept.size
+    missing = num - kept.size
     if missing == 0:
         return kept
     rest = np.maximum(expected - copies, 0.0)
     return np.concatenate([kept, rng.choice(weights.size, size=missing, p=rest / rest.sum())])
 
 
-RESAMPLING: dict[str, Callable[[FloatArray, np.random.Generator], IntArray]] = {
+RESAMPLING: dict[str, Callable[[FloatArray, np.random.Generator, int], IntArray]] = {
     "systematic": systematic,
     "stratified": stratified,
     "multinomial": multinomial,
@@ -47,7 +45,7 @@ RESAMPLING: dict[str, Callable[[FloatArray, np.random.Generator], IntArray]] = {
 }
 
 
-def find_resampling(name: str) -> Callable[[FloatArray, np.random.Generator], IntArray]:
+def find_resampling(name: str) -> Callable[[FloatArray, np.random.Generator, int], IntArray]:
     """Return the scheme of a name."""
     if name not in RESAMPLING:
         raise unknown_name("resampling", name, RESAMPLING)

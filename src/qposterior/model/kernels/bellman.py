@@ -69,6 +69,7 @@ def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
     successor, probability, discount = layout.successor, layout.probability, layout.discount
     has_loop, component_start, component_state = layout.has_loop, layout.component_start, layout.component_state
     log_det = 0.0
+    theta[:] = psi  # which is all there is to do for states that were not met
     for c in range(has_loop.size):
         if has_loop[c]:
             fine, part = solve_component(layout, psi, work, c)

@@ -13,7 +13,10 @@ from qposterior.world.transitions import TransitionTable
 
 
 class Layout(NamedTuple):
-    """Observed rows in the flat layout, and the strongly connected components of their graph, successors first."""
+    """Observed rows in the flat layout, and the strongly connected components of their graph, successors first.
+
+    Components hold the states that an observed row starts from or leads to; elsewhere θ = ψ, nothing is to be solved.
+    """
 
     first_pair: IntArray  # (S + 1,)
     pair_state: IntArray  # (K,)
@@ -25,8 +28,8 @@ class Layout(NamedTuple):
     probability: FloatArray  # (nnz,)
     discount: float
     component_start: IntArray  # (C + 1,)
-    component_state: IntArray  # the non-goal states, component by component, successors first
-    component_of: IntArray  # (S,)  −1 at goals
+    component_state: IntArray  # the non-goal states that were met, component by component, successors first
+    component_of: IntArray  # (S,)  −1 at goals and at states not met
     place: IntArray  # (S,)  position of a state within its component
     has_loop: BoolArray  # (C,)  more than one state, or a self-loop
     lu_start: IntArray  # (C + 1,)  where the factors of a looping component are kept
@@ -39,7 +42,10 @@ def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionT
     row_of = np.full(space.num_pairs, -1, dtype=np.int64)
     row_of[observed] = np.arange(observed.size)
     graph = (space.first_pair, space.is_goal, row_of, table.row_start, table.successor)
-    component_start, component_state = strong_components(*graph)
+    was_met = np.zeros(space.num_states, dtype=np.bool_)
+    was_met[space.pair_state[observed]] = True
+    was_met[table.successor] = True
+    component_start, component_state = strong_components(*graph, was_met)
     sizes = np.diff(component_start)
     component_of = np.full(space.num_states, -1, dtype=np.int64)
     component_of[component_state] = np.repeat(np.arange(sizes.size), sizes)
@@ -72,11 +78,16 @@ def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionT
 
 @kernel
 def strong_components(
-    first_pair: IntArray, is_goal: BoolArray, row_of: IntArray, row_start: IntArray, successor: IntArray
+    first_pair: IntArray,
+    is_goal: BoolArray,
+    row_of: IntArray,
+    row_start: IntArray,
+    successor: IntArray,
+    was_met: BoolArray,
 ) -> tuple[IntArray, IntArray]:
     """Return offsets and states of the strongly connected components of the observed graph, successors first.
 
-    Tarjan's algorithm without recursion. Goal states are left out.
+    Tarjan's algorithm without recursion. Goals and states that were not met are left out.
     """
     num_states = is_goal.size
     index = np.full(num_states, -1, dtype=np.int64)
@@ -90,7 +101,7 @@ def strong_components(
     states = np.empty(num_states, dtype=np.int64)
     counter, stack_size, found, filled = 0, 0, 0, 0
     for root in range(num_states):
-        if is_goal[root] or index[root] >= 0:
+        if is_goal[root] or not was_met[root] or index[root] >= 0:
             continue
         depth = 0
         call[0] = root

@@ -2,12 +2,14 @@
 
 As x = θ_u of an unobserved pair u moves, every θ_k is linear in x until the greedy policy changes. On each such piece
 prior(θ(x)) / det is an unnormalised Gaussian in x; its mass is a difference of normal cdfs. The pieces are found by
-walking up and down from the current x, one change of policy at a time.
+walking up and down from the current x, one change of policy at a time. Only states from which the state of u can be
+reached depend on x: all loops go over those.
 """
 
 from __future__ import annotations
 
 from math import inf, log, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,21 +37,87 @@ TIE = 1e-12
 LOW, HIGH, CENTRE, SPREAD, LOG_MASS = 0, 1, 2, 3, 4
 
 
-@kernel
-def fill_rates(layout: Layout, u: int, work: Work, unit: FloatArray, rate: FloatArray) -> float:
-    """Fill rate_k = dθ_k/dψ_u for the policy `work.greedy`; return log det(I − γ P_π).
+class Reach(NamedTuple):
+    """What depends on one coordinate: the components and states that lead to its state, successors first."""
 
-    `unit` is 1 at u and 0 elsewhere; `work.adjoint` collects the rates of the values.
+    components: IntArray
+    states: IntArray
+    misfit: float  # Σ (θ_k − mean)² over the observed pairs of all other states
+    excess: float  # the same over those above the mean
+    is_outside: bool  # one of them lies beyond a hard wall
+
+
+@kernel
+def find_reach(layout: Layout, prior: PriorData, s: int, theta: FloatArray) -> Reach:
+    """Return what depends on the coordinates of state s, and what the rest contributes; nothing, if s was never met."""
+    num_components = layout.has_loop.size
+    first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
+    component_start, component_state, component_of = layout.component_start, layout.component_state, layout.component_of
+    marked = np.zeros(num_components + 1, dtype=np.bool_)  # the last stands for goals
+    components = np.empty(num_components, dtype=np.int64)
+    states = np.empty(component_state.size, dtype=np.int64)
+    num_marked, num_states = 0, 0
+    misfit, excess, is_outside = 0.0, 0.0, False
+    start = component_of[s]
+    for c in range(num_components):
+        leads = c == start
+        if start >= 0 and c > start:
+            for i in range(component_start[c], component_start[c + 1]):
+                for k in range(first_pair[component_state[i]], first_pair[component_state[i] + 1]):
+                    row = row_of[k]
+                    if row >= 0:
+                        for e in range(row_start[row], row_start[row + 1]):
+                            leads = leads or marked[component_of[layout.successor[e]]]
+        if leads:
+            marked[c] = True
+            components[num_marked] = c
+            num_marked += 1
+        for i in range(component_start[c], component_start[c + 1]):
+            t = component_state[i]
+            if leads:
+                states[num_states] = t
+                num_states += 1
+                continue
+            for k in range(first_pair[t], first_pair[t + 1]):
+                if row_of[k] >= 0:
+                    gap = theta[k] - prior.mean
+                    misfit += gap * gap
+                    excess += max(gap, 0.0) ** 2
+                    is_outside = is_outside or (prior.wall == HARD_Q and theta[k] > prior.upper)
+    return Reach(components[:num_marked], states[:num_states], misfit, excess, is_outside)
+
+
+@kernel
+def log_determinant_elsewhere(layout: Layout, reach: Reach, work: Work) -> float:
+    """Return log det(I − γ P_π) of the looping components outside `reach`, from the factors of the last solve."""
+    total, number = 0.0, 0
+    for c in range(layout.has_loop.size):
+        if number < reach.components.size and reach.components[number] == c:
+            number += 1
+        elif layout.has_loop[c] and work.used_lu[c] == 1:
+            size = layout.component_start[c + 1] - layout.component_start[c]
+            for i in range(size):
+                total += log(work.lu[layout.lu_start[c] + i * (size + 1)])
+    return total
+
+
+@kernel
+def fill_rates(layout: Layout, reach: Reach, work: Work, unit: FloatArray, rate: FloatArray) -> float:
+    """Fill rate_k = dθ_k/dψ_u for the policy `work.greedy`; return log det(I − γ P_π) of what depends on u.
+
+    `unit` is 1 at u and 0 elsewhere; `work.adjoint` collects the rates of the values, and is 0 outside `reach`.
     """
     values, greedy = work.adjoint, work.greedy
     first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
     successor, probability, discount = layout.successor, layout.probability, layout.discount
     has_loop, component_start, component_state = layout.has_loop, layout.component_start, layout.component_state
-    values[:] = 0.0
     log_det = 0.0
-    for c in range(has_loop.size):
+    for number in range(reach.components.size):
+        c = reach.components[number]
         first, last = component_start[c], component_start[c + 1]
         if has_loop[c]:
+            for i in range(first, last):
+                values[component_state[i]] = 0.0
             log_det += policy_values(layout, unit, work, values, c)
         for i in range(first, last):
             s = component_state[i]
@@ -107,8 +175,8 @@ def find_forest(layout: Layout, work: Work, c: int) -> bool:
 
 
 @kernel
-def reach(
-    layout: Layout, greedy: IntArray, theta: FloatArray, rate: FloatArray, edge: float, up: bool
+def next_edge(
+    layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArray, rate: FloatArray, edge: float, up: bool
 ) -> tuple[float, int]:
     """Return the next x, upwards or downwards of `edge`, where a pair overtakes a greedy one, and that pair.
 
@@ -116,7 +184,8 @@ def reach(
     """
     first_pair = layout.first_pair
     nearest, arg = inf, -1
-    for s in range(layout.is_goal.size):
+    for i in range(reach.states.size):
+        s = reach.states[i]
         first, last = first_pair[s], first_pair[s + 1]
         if last - first < 2:
             continue
@@ -135,6 +204,7 @@ def reach(
 def add_piece(
     layout: Layout,
     prior: PriorData,
+    reach: Reach,
     theta: FloatArray,
     rate: FloatArray,
     edge: float,
@@ -147,23 +217,23 @@ def add_piece(
 
     θ is given at x = edge, and is linear with slope `rate` on the piece.
     """
-    bend, push, rest = 1.0, prior.mean, prior.mean * prior.mean
-    observed = layout.observed
-    for i in range(observed.size):
-        k = observed[i]
-        gap = prior.mean - theta[k] + rate[k] * edge
-        bend += rate[k] * rate[k]
-        push += rate[k] * gap
-        rest += gap * gap
+    bend, push, rest = 1.0, prior.mean, prior.mean * prior.mean + reach.misfit
     if prior.wall == HARD_Q:
-        for i in range(observed.size):
-            k = observed[i]
-            if rate[k] > 0.0:
-                high = min(high, edge + (prior.upper - theta[k]) / rate[k])
-            elif theta[k] > prior.upper:
-                high = -inf
-    if prior.wall == HARD_Q:
-        high = min(high, prior.upper)
+        high = -inf if reach.is_outside else min(high, prior.upper)
+    for i in range(reach.states.size):
+        s = reach.states[i]
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if layout.row_of[k] < 0:
+                continue
+            gap = prior.mean - theta[k] + rate[k] * edge
+            bend += rate[k] * rate[k]
+            push += rate[k] * gap
+            rest += gap * gap
+            if prior.wall == HARD_Q:
+                if rate[k] > 0.0:
+                    high = min(high, edge + (prior.upper - theta[k]) / rate[k])
+                elif theta[k] > prior.upper:
+                    high = -inf
     centre, spread = push / bend, prior.scale / sqrt(bend)
     piece[LOW], piece[HIGH], piece[CENTRE], piece[SPREAD] = low, high, centre, spread
     exponent = -0.5 * (rest - push * push / bend) / (prior.scale * prior.scale)
@@ -172,13 +242,14 @@ def add_piece(
 
 
 @kernel
-def switch_ties(layout: Layout, greedy: IntArray, theta: FloatArray, rate: FloatArray, up: bool) -> None:
+def switch_ties(layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArray, rate: FloatArray, up: bool) -> None:
     """Make every pair greedy that has caught up with its state's greedy one and moves on faster: all at one x at once.
 
     Rewards of a grid often tie, and one change at a time would be a pass for each. Not where policies can loop.
     """
     first_pair = layout.first_pair
-    for s in range(layout.is_goal.size):
+    for i in range(reach.states.size):
+        s = reach.states[i]
         first, last = first_pair[s], first_pair[s + 1]
         if last - first < 2:
             continue
@@ -192,12 +263,15 @@ def switch_ties(layout: Layout, greedy: IntArray, theta: FloatArray, rate: Float
 
 
 @kernel
-def bound_above(layout: Layout, prior: PriorData, theta: FloatArray, edge: float) -> float:
+def bound_above(layout: Layout, prior: PriorData, reach: Reach, theta: FloatArray, edge: float) -> float:
     """Return an upper bound of the log mass above x = edge where no policy loops: every θ_k only grows with x."""
-    total = 0.0
-    for i in range(layout.observed.size):
-        z = max(theta[layout.observed[i]] - prior.mean, 0.0) / prior.scale
-        total -= 0.5 * z * z
+    excess = reach.excess
+    for i in range(reach.states.size):
+        s = reach.states[i]
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if layout.row_of[k] >= 0:
+                excess += max(theta[k] - prior.mean, 0.0) ** 2
+    total = -0.5 * excess / (prior.scale * prior.scale)
     return total + log_tail((prior.mean - edge) / prior.scale) + log(prior.scale) + 0.5 * log(2.0 * pi)
 
 
@@ -212,37 +286,42 @@ def conditional_pieces(
     no rows where they are not wanted.
     """
     num_pairs = layout.pair_state.size
-    rate, unit = np.empty(num_pairs), np.zeros(num_pairs)
+    rate, unit = np.zeros(num_pairs), np.zeros(num_pairs)
     unit[u] = 1.0
     here = work.greedy.copy()
     number, largest = 0, -inf
-    acyclic = not layout.has_loop.any()
+    reach = find_reach(layout, prior, layout.pair_state[u], work.theta)
+    acyclic = not layout.has_loop[reach.components].any()
+    log_det_elsewhere = log_determinant_elsewhere(layout, reach, work)
+    work.adjoint[:] = 0.0
     for direction in range(2):
         up = direction == 0
         work.greedy[:] = here
         theta = work.theta.copy()
         edge = psi[u]
         while number < MOST_PIECES:
-            log_det = fill_rates(layout, u, work, unit, rate)
-            at, k = reach(layout, work.greedy, theta, rate, edge, up)
+            log_det = fill_rates(layout, reach, work, unit, rate) + log_det_elsewhere
+            at, k = next_edge(layout, reach, work.greedy, theta, rate, edge, up)
             low, high = (edge, at) if up else (at, edge)
             if high > low:
-                add_piece(layout, prior, theta, rate, edge, low, high, log_det, pieces[number])
+                add_piece(layout, prior, reach, theta, rate, edge, low, high, log_det, pieces[number])
                 if policies.shape[0] > 0:
                     policies[number] = work.greedy
                 number += 1
             if k < 0:
                 break
-            for j in range(num_pairs):
-                theta[j] += rate[j] * (at - edge)
+            for i in range(reach.states.size):
+                s = reach.states[i]
+                for j in range(layout.first_pair[s], layout.first_pair[s + 1]):
+                    theta[j] += rate[j] * (at - edge)
             edge = at
             if acyclic:
-                switch_ties(layout, work.greedy, theta, rate, up)
+                switch_ties(layout, reach, work.greedy, theta, rate, up)
             else:
                 work.greedy[layout.pair_state[k]] = k
             if up and acyclic and number > 0:
                 largest = max(largest, pieces[number - 1, LOG_MASS])
-                if bound_above(layout, prior, theta, edge) < largest - NEGLIGIBLE:
+                if bound_above(layout, prior, reach, theta, edge) - log_det_elsewhere < largest - NEGLIGIBLE:
                     break
     work.greedy[:] = here
     return number

@@ -1,0 +1,72 @@
+"""Weighted particles: what every sequential sampler carries from one posterior to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, QPosteriorError
+from qposterior.inference.diagnostics import weighted_ess
+from qposterior.model.likelihood import Likelihood, Noise
+from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.world.arrays import FloatArray, IntArray
+
+
+@dataclass(slots=True, kw_only=True)
+class Cloud:
+    """Particles in θ, whatever the coordinates they are moved in, with cumulative normalised log-weights."""
+
+    theta: FloatArray  # (N, K)
+    log_weights: FloatArray  # (N,)  normalised: logsumexp == 0
+    log_scale: FloatArray | None = None  # (N,)  where the noise scale is learned
+    log_evidence: float = 0.0
+
+    @property
+    def weights(self) -> FloatArray:
+        """``(N,)`` normalised weights."""
+        return np.exp(self.log_weights)
+
+    @property
+    def ess(self) -> float:
+        """1 / Σ w²."""
+        return weighted_ess(self.log_weights)
+
+    def reweight(self, log_gain: FloatArray) -> float:
+        """Multiply the weights by exp(log_gain), normalise, add log Σ W w to the evidence, and return it."""
+        total = self.log_weights + np.where(np.isnan(log_gain), -np.inf, log_gain)
+        top = total.max()
+        if not np.isfinite(top):
+            raise QPosteriorError("every particle has weight 0: prior and data hardly agree; use more particles")
+        increment = float(top + np.log(np.sum(np.exp(total - top))))
+        self.log_evidence += increment
+        self.log_weights = total - increment
+        return increment
+
+    def select(self, index: IntArray) -> None:
+        """Keep the chosen particles, equally weighted."""
+        self.theta = self.theta[index]
+        self.log_scale = None if self.log_scale is None else self.log_scale[index]
+        self.log_weights = np.full(index.size, -np.log(index.size))
+
+
+def draw_prior_cloud(
+    num_pairs: int,
+    prior: GaussianPrior | BoundedPrior,
+    likelihood: Likelihood,
+    particles: int,
+    rng: np.random.Generator,
+) -> Cloud:
+    """Return independent draws of the prior, of a learned noise scale too; a hard wall on Q cuts the normal off."""
+    if isinstance(prior, BoundedPrior) and (prior.softness is not None or prior.on == "reward"):
+        raise InvalidInputError('sequential samplers take a GaussianPrior or a hard wall on Q; use method="hmc"')
+    theta = rng.normal(prior.mean, prior.scale, (particles, num_pairs))
+    if isinstance(prior, BoundedPrior):
+        from scipy.special import ndtr, ndtri
+
+        below = ndtr((prior.upper - prior.mean) / prior.scale)
+        theta = prior.mean + prior.scale * ndtri(below * ndtr((theta - prior.mean) / prior.scale))
+    log_scale = None
+    if isinstance(likelihood, Noise) and likelihood.is_learned:
+        log_scale = rng.normal(likelihood.log_scale_mean, likelihood.log_scale_sd, particles)
+    return Cloud(theta=theta, log_weights=np.full(particles, -np.log(particles)), log_scale=log_scale)
