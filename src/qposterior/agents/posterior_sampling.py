@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.answers import Posterior, make_rng
+from qposterior.answers import TIE, TIE_RULES, Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
+from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, load_kernels
+from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior, prior_from_dict, prior_to_dict
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
+from qposterior.world.files import write_atomically
 from qposterior.world.space import StateActionSpace
 
-TIE = 1e-10
+FORMAT = "qposterior-agent 1"
+NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
+"""The agent's name by how its posterior is kept up to date."""
 
 
 class PosteriorSamplingAgent:
-    """Acts on a draw of the exact posterior (Bellman coordinates, tolerance 0), kept up to date by one-look updates.
+    """Acts on a draw of the posterior of Q*, kept up to date by a sequential sampler.
+
+    `inference`: ``"one-look"``, the exact posterior by one-look updates in Bellman coordinates (agent `abrl`);
+    ``"adaptive"``, the paper's sampler with adaptive tolerances (`abrl-paper`); ``"fixed"``, its non-adaptive variant
+    at `tolerance`, found by a pilot run of `pilot_updates` adaptive updates unless given (`abrl-fixed`); ``"exact"``,
+    enumeration (`abrl-exact`). The paper's samplers work in Q coordinates unless `coordinates` says ``"bellman"``.
 
     A policy is drawn at the start of an episode, and again every `redraw_every` steps where that is given, or when
     `redraw` is called: the paper's times T. In a problem with loops a held policy could circle for ever on a pair first
     seen in this episode, so there it is drawn again at the latest when a state is entered a second time whose greedy
-    pair has become known since the episode began.
+    pair has become known since the episode began. `deadline` is the most seconds that an update may take.
     """
-
-    name = "abrl"
 
     def __init__(
         self,
@@ -39,37 +51,64 @@ class PosteriorSamplingAgent:
         transitions: str = "revealed",
         rewards: str = "deterministic",
         noise: Noise | None = None,
+        inference: str = "one-look",
+        coordinates: str = "q",
+        tolerance: float | None = None,
+        pilot_updates: int = 20,
         redraw_every: int | None = None,
         ties: str = "uniform",
         moves: int = 3,
+        deadline: float | None = None,
         seed: Any = 0,
     ) -> None:
+        self._settings = {k: v for k, v in locals().items() if k not in ("self", "space", "prior", "noise", "seed")}
+        _check(particles, redraw_every, ties, inference, deadline)
+        self.name = NAMES[inference]
         if check_transitions(transitions) == "dirichlet":
             raise InvalidInputError(f"{self.name} needs the rows of the pairs it has seen: known or revealed")
-        if particles < 2:
-            raise InvalidInputError(f"particles must be at least 2, got {particles}")
-        if redraw_every is not None and redraw_every < 1:
-            raise InvalidInputError(f"redraw_every must be at least 1, got {redraw_every}")
-        if ties not in ("uniform", "lowest"):
-            raise unknown_name("tie rule", ties, ("uniform", "lowest"))
         self.space, self.transitions, self.ties, self.redraw_every = space, transitions, ties, redraw_every
+        self.deadline = deadline
         self.num_updates = 0
+        self.prior = GaussianPrior() if prior is None else prior
+        self.noise = noise
+        if rewards == "noisy" and noise is None:
+            self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
         self.experience = Experience(space, rewards=rewards)
-        likelihood: Likelihood = (noise or Noise()) if rewards == "noisy" else Tolerance()
-        load_kernels(rewards)
         self._rng = make_rng(seed)
-        self.sampler = OneLookSampler.start(
-            self.experience,
-            prior=GaussianPrior() if prior is None else prior,
-            likelihood=likelihood,
-            particles=particles,
-            rng=self._rng,
-            settings=OneLookSettings(moves=moves),
-        )
+        self.sampler = self._start_sampler(inference, particles, coordinates, tolerance, pilot_updates, moves)
         self._policy: IntArray | None = None
         self._visited: set[int] = set()
         self._fresh: set[int] = set()  # pairs first seen in this episode
         self._steps = 0
+
+    def _start_sampler(
+        self,
+        inference: str,
+        particles: int,
+        coordinates: str,
+        tolerance: float | None,
+        pilot_updates: int,
+        moves: int,
+    ) -> SequentialSampler:
+        likelihood: Likelihood = self.noise if self.noise is not None else Tolerance()
+        common: dict[str, Any] = {"prior": self.prior, "likelihood": likelihood}
+        common |= {"particles": particles, "rng": self._rng}
+        if inference == "one-look":
+            load_kernels(self.experience.rewards)
+            return OneLookSampler.start(self.experience, **common, settings=OneLookSettings(moves=moves))
+        if inference == "exact":
+            return ExactSampler.start(self.experience, **common)
+        fixed = inference == "fixed"
+        return AnnealedSampler.start(
+            self.experience,
+            **common,
+            coordinates=coordinates,
+            final_tolerance=tolerance if fixed else None,
+            pilot_updates=pilot_updates if fixed and tolerance is None else 0,
+            settings=AnnealedSettings(),
+        )
+
+    # -- the four verbs ------------------------------------------------------------------------------------------------
 
     def begin_episode(self, state: int) -> None:
         """Take in what is new, or else move the particles on, and draw a policy."""
@@ -80,7 +119,7 @@ class PosteriorSamplingAgent:
 
     def redraw(self) -> None:
         """Bring the particles up to date and draw another policy from them."""
-        if self.sampler.update(self.experience):
+        if self.sampler.update(self.experience, deadline=self.deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
             self.sampler.move()
@@ -116,6 +155,8 @@ class PosteriorSamplingAgent:
     def end_episode(self) -> None:
         """Nothing to finish."""
 
+    # -- what it believes ----------------------------------------------------------------------------------------------
+
     def held_plan(self) -> IntArray | None:
         """Return the policy of this episode as a plan of one row."""
         return None if self._policy is None else self._policy[None, :]
@@ -127,22 +168,102 @@ class PosteriorSamplingAgent:
 
     def posterior(self) -> Posterior:
         """Return the weighted particles as a `Posterior`."""
-        sampler = self.sampler
+        cloud = self.sampler.cloud
         return Posterior(
             space=self.space,
-            draws=sampler.cloud.theta.copy(),
-            weights=sampler.cloud.weights,
+            draws=cloud.theta.copy(),
+            weights=cloud.weights,
             method="smc",
-            log_evidence=sampler.cloud.log_evidence,
-            noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
+            log_evidence=cloud.log_evidence,
+            noise_scale=None if cloud.log_scale is None else np.exp(cloud.log_scale),
         )
+
+    def progress(self) -> dict[str, float]:
+        """Return the live state of learning: the tolerance reached and the effective number of particles."""
+        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.cloud.ess}
 
     def _draw_policy(self) -> IntArray:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
-        theta = self.sampler.cloud.theta[
-            self._rng.choice(self.sampler.cloud.theta.shape[0], p=self.sampler.cloud.weights)
-        ]
+        cloud = self.sampler.cloud
+        theta = cloud.theta[self._rng.choice(cloud.theta.shape[0], p=cloud.weights)]
         best = self.space.maximum(theta)[self.space.pair_state]
         tied = theta >= best - TIE * (1.0 + np.abs(best))
         noise = self._rng.random(theta.size) if self.ties == "uniform" else np.zeros(theta.size)
         return self.space.greedy(np.where(tied, 1.0 + noise, 0.0))
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write everything that the continuation depends on to one `.npz` file: a loaded agent goes on byte for byte.
+
+        An existing file is kept unless told otherwise.
+        """
+        path = Path(path)
+        if path.exists() and not overwrite:
+            raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
+        arrays, facts = self.sampler.pack()
+        facts = {
+            "format": FORMAT,
+            "settings": self._settings,
+            "prior": prior_to_dict(self.prior),
+            "noise": None if self.noise is None else asdict(self.noise),
+            "discount": self.space.discount,
+            "experience": self.experience.to_text(),
+            "random": self._rng.bit_generator.state,
+            "num_updates": self.num_updates,
+            "episode": [sorted(self._visited), sorted(self._fresh), self._steps],
+            "sampler": facts,
+        }
+        space: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
+        if self.space.layer is not None:
+            space["layer"] = self.space.layer
+        if self._policy is not None:
+            space["policy"] = self._policy
+        space |= arrays
+        encoded = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
+        write_atomically(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, facts=encoded, **space))
+
+    @classmethod
+    def load(cls, path: str | Path) -> PosteriorSamplingAgent:
+        """Read a saved agent. Nothing in the file is executed."""
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                stored = dict(archive)
+            facts = json.loads(stored.pop("facts").tobytes().decode())
+            if facts.get("format") != FORMAT:
+                raise InvalidInputError(f"{path} is not an agent of this version ({facts.get('format')!r})")
+            return cls._from_stored(stored, facts)
+        except (OSError, KeyError, ValueError) as error:
+            if isinstance(error, InvalidInputError):
+                raise
+            raise InvalidInputError(f"cannot read an agent from {path}: {error}") from error
+
+    @classmethod
+    def _from_stored(cls, stored: dict[str, Any], facts: dict[str, Any]) -> PosteriorSamplingAgent:
+        masks = stored.pop("admissible"), stored.pop("is_goal")
+        space = StateActionSpace.from_mask(*masks, discount=facts["discount"], layer=stored.pop("layer", None))
+        prior = prior_from_dict(facts["prior"])
+        assert not isinstance(prior, RewardPrior)  # that is another agent, which has nothing to save
+        noise = None if facts["noise"] is None else Noise(**facts["noise"])
+        agent = cls(space, prior=prior, noise=noise, **facts["settings"])
+        agent.experience = Experience.from_text(facts["experience"], space)
+        agent._policy = stored.pop("policy", None)
+        agent.num_updates = facts["num_updates"]
+        visited, fresh, agent._steps = facts["episode"]
+        agent._visited, agent._fresh = set(visited), set(fresh)
+        agent.sampler.unpack(stored, facts["sampler"])
+        agent._rng.bit_generator.state = facts["random"]
+        return agent
+
+
+def _check(particles: int, redraw_every: int | None, ties: str, inference: str, deadline: float | None) -> None:
+    if particles < 2:
+        raise InvalidInputError(f"particles must be at least 2, got {particles}")
+    if redraw_every is not None and redraw_every < 1:
+        raise InvalidInputError(f"redraw_every must be at least 1, got {redraw_every}")
+    if ties not in TIE_RULES:
+        raise unknown_name("tie rule", ties, TIE_RULES)
+    if inference not in NAMES:
+        raise unknown_name("inference", inference, NAMES)
+    if deadline is not None and deadline <= 0.0:
+        raise InvalidInputError(f"deadline must be positive seconds, got {deadline}")

@@ -30,6 +30,15 @@ class AgentEntry:
     knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
 
 
+def _make_posterior_sampling(inference: str) -> Callable[..., Agent]:
+    def make(space: StateActionSpace, **settings: Any) -> Agent:
+        if isinstance(settings.get("prior"), RewardPrior):
+            raise InvalidInputError("a RewardPrior needs no sampler: use the agent abrl")
+        return PosteriorSamplingAgent(space, inference=inference, **settings)
+
+    return make
+
+
 def _make_abrl(
     space: StateActionSpace,
     *,
@@ -70,6 +79,27 @@ AGENTS: dict[str, AgentEntry] = {
         transitions="revealed",
         needs=("horizon", "table", "rewards"),
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
+        knowledge=("known", "revealed"),
+    ),
+    "abrl-paper": AgentEntry(
+        make_fn=_make_posterior_sampling("adaptive"),
+        transitions="revealed",
+        needs=("rewards",),
+        summary="the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances",
+        knowledge=("known", "revealed"),
+    ),
+    "abrl-fixed": AgentEntry(
+        make_fn=_make_posterior_sampling("fixed"),
+        transitions="revealed",
+        needs=("rewards",),
+        summary="the paper's non-adaptive variant: one tolerance, found by a pilot run",
+        knowledge=("known", "revealed"),
+    ),
+    "abrl-exact": AgentEntry(
+        make_fn=_make_posterior_sampling("exact"),
+        transitions="revealed",
+        needs=("rewards",),
+        summary="acts on draws of the enumerated posterior; tiny problems only",
         knowledge=("known", "revealed"),
     ),
     "random": AgentEntry(

@@ -83,6 +83,12 @@ Prior = GaussianPrior | BoundedPrior | RewardPrior
 PRIORS: dict[str, type[Prior]] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
 
 
+def prior_from_dict(described: dict[str, Any]) -> Prior:
+    """Return the prior of a plain description."""
+    settings = dict(described)
+    return PRIORS[settings.pop("name")](**settings)
+
+
 def prior_to_dict(prior: Prior) -> dict[str, Any]:
     """Return a plain description of a prior."""
     name = next(name for name, kind in PRIORS.items() if isinstance(prior, kind))

@@ -197,13 +197,13 @@ class Experience:
     def to_text(self) -> str:
         """Return a compact text form, a line per pair: state action count mean deviation successor:weight …
 
-        Where rewards are noisy, `|` and reading:weight … follow.
+        Pairs stand in the order in which they were first seen. Noisy rewards: `|` and reading:weight … follow.
         """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
-        for k in self.observed_pairs:
-            row = _entries(self._rows[int(k)])
-            if int(k) in self._readings:
-                row += " | " + _entries(self._readings[int(k)])
+        for k in self._first_seen:
+            row = _entries(self._rows[k])
+            if k in self._readings:
+                row += " | " + _entries(self._readings[k])
             lines.append(
                 f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
                 f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
@@ -233,7 +233,8 @@ class Experience:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experience):
             return NotImplemented
-        return self.space == other.space and self.to_text() == other.to_text()
+        lines = [sorted(seen.to_text().splitlines()) for seen in (self, other)]  # the order of first looks apart
+        return self.space == other.space and lines[0] == lines[1]
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -15,6 +15,8 @@ GOOD_ERROR = float(abs(np.log(0.9)))
 
 LEAPFROG_CHANGE = 5
 MOST_LEAPFROG = 40
+"""L* grows no further: in Q coordinates at a small tolerance it would for ever."""
+
 LARGEST_STEP = 2.0
 """In standard deviations, the stability limit of the leapfrog on a normal target."""
 

@@ -14,8 +14,9 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.inference.smc.adaptation import Bounds
-from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
+from qposterior.inference.smc.cloud import draw_prior_cloud
 from qposterior.inference.smc.one_step import MoveSettings, StepRecord, move_cloud, smc_one_step, weighted_variance
+from qposterior.inference.smc.sampler import Packed, SequentialSampler
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance, blend, likelihood_data, with_tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -37,29 +38,24 @@ class AnnealedSettings:
 
 
 @dataclass(kw_only=True)
-class AnnealedSampler:
+class AnnealedSampler(SequentialSampler):
     """Weighted particles of the posterior at a tolerance per pair, brought up to date by `update`.
 
     `tolerance` is the common tolerance of old data (the floor); new data stand above it until they have been sharpened.
     With `final_tolerance` every update goes down to it and no further (`simple_update`, the paper's non-adaptive
-    variant); without, the tolerance follows the mixing of the moves (`adaptive_update`).
+    variant); without, the tolerance follows the mixing of the moves (`adaptive_update`). With `pilot_updates` the first
+    updates are adaptive, and the median of the tolerances they ended at becomes the final one.
     """
 
-    prior: GaussianPrior | BoundedPrior
-    likelihood: Likelihood
     coordinates: str
-    cloud: Cloud
-    seen: Experience  # what the particles know
-    rng: np.random.Generator
-    tolerance: float  # ε, the floor
     tolerances: FloatArray  # (K,)  of each pair, infinite where not seen
     settings: AnnealedSettings = field(default_factory=AnnealedSettings)
     final_tolerance: float | None = None
+    pilot_updates: int = 0
+    pilot: list[float] = field(default_factory=list)  # where the updates of the pilot run ended
     bounds: Bounds = field(default_factory=Bounds)
-    trace: list[dict[str, Any]] = field(default_factory=list)
     power: float = 1.0  # λ of the newest noisy readings, below 1 while they are being brought in
     before: Experience | None = None  # what was known before them
-    is_finished: bool = True  # False where a deadline has cut an update short
     _target: TabularTarget | None = None  # of `seen`, made once per update
 
     @classmethod
@@ -74,6 +70,7 @@ class AnnealedSampler:
         coordinates: str = "q",
         settings: AnnealedSettings | None = None,
         final_tolerance: float | None = None,
+        pilot_updates: int = 0,
     ) -> AnnealedSampler:
         """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
         settings = settings or AnnealedSettings()
@@ -94,6 +91,7 @@ class AnnealedSampler:
             tolerances=np.full(num_pairs, np.inf),
             settings=settings,
             final_tolerance=final_tolerance,
+            pilot_updates=pilot_updates,
         )
 
     # -- what a sampler offers -----------------------------------------------------------------------------------------
@@ -114,10 +112,15 @@ class AnnealedSampler:
             for k in np.flatnonzero(seen.observed & ~self.seen.observed):
                 self.seen.reveal(int(k), seen)
             self._target = self._make_target()
-        if self.final_tolerance is None:
-            self.is_finished = adaptive_update(self, stop_at)
-        else:
+        if self.final_tolerance is not None:
             self.is_finished = simple_update(self, self.final_tolerance, stop_at)
+            return True
+        self.is_finished = adaptive_update(self, stop_at)
+        if self.is_finished and self.pilot_updates > 0:
+            self.pilot.append(self.tolerance)
+            if len(self.pilot) == self.pilot_updates:
+                self.final_tolerance = float(np.median(self.pilot))
+                self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
         return True
 
     def move(self) -> None:
@@ -135,6 +138,29 @@ class AnnealedSampler:
         variance = weighted_variance(x, self.cloud.weights)
         step = move_cloud(self.cloud, target, x, variance, record, bounds=self.bounds, settings=settings, rng=self.rng)
         self._note("move", step, target, started)
+
+    def pack(self) -> Packed:
+        """Return everything that the continuation depends on."""
+        arrays, facts = super().pack()
+        return arrays | {"tolerances": self.tolerances}, facts | {
+            "final_tolerance": self.final_tolerance,
+            "pilot": self.pilot,
+            "bounds": [self.bounds.step, self.bounds.leapfrog],
+            "power": self.power,
+            "before": None if self.before is None else self.before.to_text(),
+        }
+
+    def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
+        """Take over what `pack` returned."""
+        super().unpack(arrays, facts)
+        self.tolerances, self.final_tolerance, self.pilot = (
+            arrays["tolerances"],
+            facts["final_tolerance"],
+            facts["pilot"],
+        )
+        self.bounds = Bounds(step=facts["bounds"][0], leapfrog=facts["bounds"][1])
+        self.power, self._target = facts["power"], None
+        self.before = None if facts["before"] is None else Experience.from_text(facts["before"], self.seen.space)
 
     # -- the two operations --------------------------------------------------------------------------------------------
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
-from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
+from qposterior.inference.smc.cloud import draw_prior_cloud
 from qposterior.inference.smc.resampling import find_resampling
+from qposterior.inference.smc.sampler import Packed, SequentialSampler
 from qposterior.model.kernels import piecewise
 from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
@@ -33,7 +34,7 @@ from qposterior.world.space import StateActionSpace
 
 FIRST_STEP = 0.5
 TARGET_ACCEPTANCE = 0.8
-MOST_LEAPFROG = 32
+MOST_LEAPFROG = 64
 """Moves are many and short: what one update leaves to be mixed the next one takes on."""
 
 FORGETTING = 100.0
@@ -64,19 +65,12 @@ class OneLookSettings:
 
 
 @dataclass(kw_only=True)
-class OneLookSampler:
-    """Weighted particles of the exact posterior, brought up to date by `update` whenever something new was seen."""
+class OneLookSampler(SequentialSampler):
+    """Weighted particles of the exact posterior, tolerance 0, brought up to date whenever something new was seen."""
 
-    prior: GaussianPrior | BoundedPrior
-    likelihood: Likelihood
-    cloud: Cloud
-    seen: Experience  # what the particles know
-    rng: np.random.Generator
     settings: OneLookSettings = field(default_factory=OneLookSettings)
     step: float = FIRST_STEP
-    trace: list[dict[str, Any]] = field(default_factory=list)
     spread: FloatArray | None = None  # (K + 1,)  running variances of the coordinates, the last for the log-scale
-    is_finished: bool = True  # False where a deadline has left new pairs for the next call
     _current: BellmanTarget | None = None  # the target of `seen`, kept until something new is seen
     _current_size: int = -1
 
@@ -102,11 +96,6 @@ class OneLookSampler:
             rng=rng,
             settings=settings or OneLookSettings(),
         )
-
-    @property
-    def tolerance(self) -> float:
-        """0: the posterior is exact."""
-        return 0.0
 
     def update(self, seen: Experience, *, deadline: float | None = None) -> bool:
         """Bring the particles from what they know to `seen`, a later state of the same experience; return if new.
@@ -161,6 +150,16 @@ class OneLookSampler:
             step_size=self.step,
             trajectory=leapfrog / len(accepted),
         )
+
+    def pack(self) -> Packed:
+        """Return everything that the continuation depends on."""
+        arrays, facts = super().pack()
+        return arrays | ({} if self.spread is None else {"spread": self.spread}), facts | {"step": self.step}
+
+    def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
+        """Take over what `pack` returned."""
+        super().unpack(arrays, facts)
+        self.spread, self.step, self._current = arrays.get("spread"), float(facts["step"]), None
 
     # -- weights -------------------------------------------------------------------------------------------------------
 

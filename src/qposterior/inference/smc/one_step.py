@@ -26,7 +26,7 @@ class MoveSettings:
     resampling: str = "systematic"
     resample_below: float = 0.5  # share of N
     max_moves: int = 50  # M
-    min_moves: int = 5  # before the mixing check may stop the moves
+    check_every: int = 5  # moves between two looks at the mixing, which may stop them
     mixing_threshold: float = 2.0
     waste_free: int | None = None  # chain length P: resample N / P particles, keep all P states of each
 
@@ -145,8 +145,8 @@ def _move(
             path.append(x)
             continue
         path = [x]
-        enough = len(acceptance) >= settings.min_moves
-        mixed = enough and np.mean(monitor.ratios() < settings.mixing_threshold) > 0.5
+        due = len(acceptance) % settings.check_every == 0
+        mixed = due and np.mean(monitor.ratios() < settings.mixing_threshold) > 0.5
         if mixed or time.perf_counter() >= stop_at:
             break
     return path, monitor, acceptance

@@ -23,12 +23,12 @@ class Work(NamedTuple):
     """Scratch arrays of one particle."""
 
     theta: FloatArray  # (K,)
-    value: FloatArray  # (S,)
+    value: FloatArray  # (S + 1,)  the last is 0
     greedy: IntArray  # (S,)  greedy pair, −1 before the first solve
     order: IntArray  # (S,)  states of each component in the order in which a forest policy was evaluated
     lu: FloatArray  # factors of I − γ P_π of the looping components
     used_lu: IntArray  # (C,)  1 where the factors were needed
-    adjoint: FloatArray  # (S,)
+    adjoint: FloatArray  # (S + 1,)
     small: FloatArray  # (S,)
     mark: IntArray  # (S,)
 
@@ -39,12 +39,12 @@ def new_work(layout: Layout) -> Work:
     num_states = layout.is_goal.size
     return Work(
         np.zeros(layout.pair_state.size),
-        np.zeros(num_states),
+        np.zeros(num_states + 1),
         np.full(num_states, -1, dtype=np.int64),
         np.zeros(num_states, dtype=np.int64),
         np.zeros(layout.lu_start[-1]),
         np.zeros(layout.has_loop.size, dtype=np.int64),
-        np.zeros(num_states),
+        np.zeros(num_states + 1),
         np.zeros(num_states),
         np.zeros(num_states, dtype=np.int64),
     )
@@ -70,6 +70,9 @@ def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
     has_loop, component_start, component_state = layout.has_loop, layout.component_start, layout.component_state
     log_det = 0.0
     theta[:] = psi  # which is all there is to do for states that were not met
+    if layout.is_simple:
+        solve_simple(layout, psi, work)
+        return True, 0.0
     for c in range(has_loop.size):
         if has_loop[c]:
             fine, part = solve_component(layout, psi, work, c)
@@ -89,6 +92,38 @@ def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
                 best, arg = total, k
         value[s], greedy[s] = best, arg
     return True, log_det
+
+
+@kernel
+def solve_simple(layout: Layout, psi: FloatArray, work: Work) -> None:
+    """The same where every row has one successor and no state is visited twice: one sweep without a branch on rows."""
+    theta, value, greedy = work.theta, work.value, work.greedy
+    first_pair, next_state, states = layout.first_pair, layout.next_state, layout.component_state
+    discount = layout.discount
+    for i in range(states.size):
+        s = states[i]
+        arg = first_pair[s]
+        best = psi[arg] + discount * value[next_state[arg]]
+        theta[arg] = best
+        for k in range(arg + 1, first_pair[s + 1]):
+            total = psi[k] + discount * value[next_state[k]]
+            theta[k] = total
+            arg = k if total > best else arg
+            best = max(total, best)
+        value[s], greedy[s] = best, arg
+
+
+@kernel
+def pull_back_simple(layout: Layout, slope: FloatArray, work: Work) -> None:
+    """`pull_back` where every row has one successor and no state is visited twice."""
+    adjoint, greedy = work.adjoint, work.greedy
+    first_pair, next_state, states = layout.first_pair, layout.next_state, layout.component_state
+    discount = layout.discount
+    for i in range(states.size - 1, -1, -1):
+        s = states[i]
+        slope[greedy[s]] += adjoint[s]
+        for k in range(first_pair[s], first_pair[s + 1]):
+            adjoint[next_state[k]] += discount * slope[k]
 
 
 @kernel
@@ -328,6 +363,9 @@ def pull_back(layout: Layout, slope: FloatArray, work: Work) -> None:
     successor, probability, discount = layout.successor, layout.probability, layout.discount
     component_start, component_state, component_of = layout.component_start, layout.component_state, layout.component_of
     adjoint[:] = 0.0
+    if layout.is_simple:
+        pull_back_simple(layout, slope, work)
+        return
     for c in range(layout.has_loop.size - 1, -1, -1):
         if layout.has_loop[c]:
             adjoint_inside(layout, slope, work, c)

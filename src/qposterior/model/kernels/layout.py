@@ -35,6 +35,8 @@ class Layout(NamedTuple):
     lu_start: IntArray  # (C + 1,)  where the factors of a looping component are kept
     exit_pair: IntArray  # (S,)  a pair that leads closer to an exit, −1 = any unobserved pair, −2 = there is none
     is_deterministic: bool  # every row has one successor
+    is_simple: bool  # and no state can be visited twice: the quick sweeps will do
+    next_state: IntArray  # (K,)  the one successor where simple; S, whose value is 0, for unobserved pairs
 
 
 def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionTable) -> Layout:
@@ -47,6 +49,10 @@ def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionT
     was_met[table.successor] = True
     component_start, component_state = strong_components(*graph, was_met)
     sizes = np.diff(component_start)
+    if component_state.size == sizes.size:
+        # Neighbours in this order do not wait for each other's values, which a chain of successors would.
+        level = levels(*graph, component_state)
+        component_state = component_state[np.argsort(level[component_state], kind="stable")]
     component_of = np.full(space.num_states, -1, dtype=np.int64)
     component_of[component_state] = np.repeat(np.arange(sizes.size), sizes)
     place = np.zeros(space.num_states, dtype=np.int64)
@@ -55,6 +61,10 @@ def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionT
     has_loop = sizes > 1
     has_loop[component_of[source[source == table.successor]]] = True
     lu_sizes = np.where(has_loop, sizes**2, 0)
+    is_simple = table.is_deterministic and not has_loop.any()
+    next_state = np.full(space.num_pairs, space.num_states, dtype=np.int64)
+    if is_simple:
+        next_state[observed] = table.successor
     return Layout(
         first_pair=space.first_pair,
         pair_state=space.pair_state,
@@ -73,6 +83,8 @@ def build_layout(space: StateActionSpace, observed: IntArray, table: TransitionT
         lu_start=np.concatenate([[0], np.cumsum(lu_sizes)]).astype(np.int64),
         exit_pair=exit_pairs(*graph, component_of),
         is_deterministic=table.is_deterministic,
+        is_simple=bool(is_simple),
+        next_state=next_state,
     )
 
 
@@ -149,6 +161,27 @@ def strong_components(
             if depth >= 0:
                 low[call[depth]] = min(low[call[depth]], low[s])
     return starts[: found + 1].copy(), states[:filled].copy()
+
+
+@kernel
+def levels(
+    first_pair: IntArray,
+    is_goal: BoolArray,
+    row_of: IntArray,
+    row_start: IntArray,
+    successor: IntArray,
+    states: IntArray,
+) -> IntArray:
+    """Return ``(S,)`` the length of the longest observed path from each state, self-loops apart; `states` in order."""
+    level = np.zeros(is_goal.size, dtype=np.int64)
+    for s in states:
+        for k in range(first_pair[s], first_pair[s + 1]):
+            row = row_of[k]
+            if row >= 0:
+                for e in range(row_start[row], row_start[row + 1]):
+                    if successor[e] != s:
+                        level[s] = max(level[s], level[successor[e]] + 1)
+    return level
 
 
 @kernel
