@@ -55,7 +55,7 @@ def random_regret_is_exact() -> list[Check]:
 
 
 def hmc_is_calibrated() -> list[Check]:
-    """Ranks of 200 true parameters among posterior draws, chi-square over 5 bins; false-alarm rate 1e-4 a line."""
+    """Ranks of 400 true parameters among posterior draws, chi-square over 5 bins; false-alarm rate 1e-4 a line."""
     prior = GaussianPrior(mean=0.5, scale=1.5)
     checks = []
     for shape, acyclic in (("acyclic", True), ("looping", False)):

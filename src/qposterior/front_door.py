@@ -12,7 +12,9 @@ from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
+from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
@@ -53,8 +55,9 @@ def posterior(
     - `prior`: `GaussianPrior` (default), `BoundedPrior`, or `RewardPrior` (needs `transitions`, the rows of all pairs).
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean; then there is no tolerance.
-    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (one pair after the
-      other, exact weights, tolerance 0 or noise).
+    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
+      tolerance 0, or with noise, one pair after the other with exact weights; at a positive tolerance, or in Q
+      coordinates, the paper's annealed sampler).
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
@@ -181,11 +184,20 @@ def _sequential_posterior(
     described: dict[str, Any],
     coordinates: str,
 ) -> Posterior:
-    """Return the posterior of the one-look updates, as an agent would have made them."""
-    if coordinates != "bellman":
-        raise InvalidInputError('method="smc" works in Bellman coordinates; for Q coordinates use hmc or tempering')
-    BellmanTarget(seen, prior, likelihood)  # traps and loops that pay are named before anything is sampled
-    sampler = OneLookSampler.start(seen, prior=prior, likelihood=likelihood, particles=particles, rng=rng)
+    """Return the posterior of a sequential sampler, as an agent would have made it of the same data."""
+    kind = BellmanTarget if coordinates == "bellman" else QTarget
+    kind(seen, prior, likelihood)  # traps, loops that pay and the like are named before anything is sampled
+    common: dict[str, Any] = {"prior": prior, "likelihood": likelihood, "particles": particles, "rng": rng}
+    sampler: SequentialSampler
+    if isinstance(likelihood, Tolerance) and not likelihood.is_exact:
+        if np.ndim(likelihood.tolerance):
+            raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
+        final = float(likelihood.tolerance)
+        sampler = AnnealedSampler.start(seen, **common, coordinates=coordinates, final_tolerance=final)
+    elif coordinates == "q" and isinstance(likelihood, Noise):
+        sampler = AnnealedSampler.start(seen, **common, coordinates="q")
+    else:
+        sampler = OneLookSampler.start(seen, **common)
     sampler.update(seen)
     return Posterior(
         space=seen.space,
@@ -193,7 +205,7 @@ def _sequential_posterior(
         weights=sampler.cloud.weights,
         method="smc",
         log_evidence=sampler.cloud.log_evidence,
-        diagnostics={"effective_draws": float(1.0 / np.sum(sampler.cloud.weights**2)), "step_size": sampler.step},
+        diagnostics={"effective_draws": sampler.cloud.ess, "trace": sampler.trace},
         settings=described,
         noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
     )

@@ -49,7 +49,8 @@ def test_every_agent_acts_in_every_world_under_every_knowledge(name, environment
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_the_same_seed_gives_the_same_run_and_another_seed_another_one(name):
-    world = make_world(qp.make_environment("deep-sea", depth={"abrl-exact": 4, "abrl-paper": 5, "abrl-fixed": 5}.get(name, 8)))
+    depth = {"abrl-exact": 4, "abrl-paper": 5, "abrl-fixed": 5}.get(name, 8)
+    world = make_world(qp.make_environment("deep-sea", depth=depth))
     one, two, other = (run(name, world, seed=seed, episodes=10)[1].transitions for seed in (3, 3, 4))
     assert one == two
     assert [row[1:] for row in one] != [row[1:] for row in other]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,9 @@ class Run:
     transitions: list[tuple[Any, ...]] = field(default_factory=list)
     posterior_updates: int = 0
     seconds: float = 0.0
+    # What `explore(after=run)` goes on from: the environment's random numbers, and the pairs seen.
+    rng: np.random.Generator | None = field(default=None, repr=False)
+    seen: BoolArray | None = field(default=None, repr=False)  # (K,)
 
     @property
     def episodes(self) -> pd.DataFrame:
@@ -201,23 +205,28 @@ def explore(
     until_learned: bool = False,
     keep_transitions: bool = True,
     callback: Callable[[Run], None] | None = None,
+    after: Run | None = None,
 ) -> Run:
     """Let the agent act in `env` for some episodes and return the run.
 
     `env` is a `FiniteMDP`, a Gymnasium environment or its id, or a `World`. An episode that is cut off at `cap` steps
     has not reached a goal. `until_learned` stops at the learning time. `callback` is called after every episode.
     The environment draws from its own stream of `seed`. If interrupted, the finished episodes stay in the run that the
-    callback saw.
+    callback saw. `after` is an earlier run of this agent (or of one it was loaded from): the episodes are added to it.
     """
     if episodes < 1:
         raise InvalidInputError(f"episodes must be at least 1, got {episodes}")
     world = env if isinstance(env, World) else make_world(env, cap=cap)
-    run = Run(agent=agent.name, world=world, seed=seed, depth=depth)
-    rng = np.random.default_rng(spawn_seeds(seed)[0])
-    seen = np.zeros(world.space.num_pairs, dtype=bool)
+    if after is None:
+        run = Run(agent=agent.name, world=world, seed=seed, depth=depth)
+    else:
+        run = deepcopy(after, {id(after.world): after.world})
+        seed, depth = run.seed, run.depth
+    rng = run.rng = run.rng or np.random.default_rng(spawn_seeds(seed)[0])
+    seen = run.seen = np.zeros(world.space.num_pairs, dtype=bool) if run.seen is None else run.seen
     evaluate_fn = _plan_evaluator(world)
     _ = world.truth, world.random_regret  # solved before the clock starts
-    for episode in range(1, episodes + 1):
+    for episode in range(len(run.rows) + 1, len(run.rows) + episodes + 1):
         started = time.perf_counter()
         row, steps = _play_episode(agent, world, rng, seen)
         elapsed = time.perf_counter() - started

@@ -14,7 +14,7 @@ GOOD_ERROR = float(abs(np.log(0.9)))
 """|ΔH| of a step size that is accepted nine times in ten."""
 
 LEAPFROG_CHANGE = 5
-MOST_LEAPFROG = 40
+MOST_LEAPFROG = 100
 """L* grows no further: in Q coordinates at a small tolerance it would for ever."""
 
 LARGEST_STEP = 2.0

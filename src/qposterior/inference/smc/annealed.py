@@ -32,7 +32,7 @@ class AnnealedSettings:
     ess_factor: float = 0.7  # α
     ineffective_limit: int = 2  # N_m
     stale_limit: int = 3  # N_b
-    least_tolerance: float = 1e-3  # stage III stops here: in Bellman coordinates nothing else would stop it
+    least_tolerance: float = 0.01  # in prior scales: where stage III stops, if nothing else stops it before
     max_steps: int = 400  # of one update, a guard
     moves: MoveSettings = field(default_factory=MoveSettings)
 
@@ -44,7 +44,7 @@ class AnnealedSampler(SequentialSampler):
     `tolerance` is the common tolerance of old data (the floor); new data stand above it until they have been sharpened.
     With `final_tolerance` every update goes down to it and no further (`simple_update`, the paper's non-adaptive
     variant); without, the tolerance follows the mixing of the moves (`adaptive_update`). With `pilot_updates` the first
-    updates are adaptive, and the median of the tolerances they ended at becomes the final one.
+    updates are adaptive, and the sharpest common tolerance at which the moves were effective becomes the final one.
     """
 
     coordinates: str
@@ -52,7 +52,7 @@ class AnnealedSampler(SequentialSampler):
     settings: AnnealedSettings = field(default_factory=AnnealedSettings)
     final_tolerance: float | None = None
     pilot_updates: int = 0
-    pilot: list[float] = field(default_factory=list)  # where the updates of the pilot run ended
+    pilot: list[float] = field(default_factory=list)  # the sharpest tolerance of each update at which the moves worked
     bounds: Bounds = field(default_factory=Bounds)
     power: float = 1.0  # λ of the newest noisy readings, below 1 while they are being brought in
     before: Experience | None = None  # what was known before them
@@ -115,13 +115,19 @@ class AnnealedSampler(SequentialSampler):
         if self.final_tolerance is not None:
             self.is_finished = simple_update(self, self.final_tolerance, stop_at)
             return True
+        start = len(self.trace)
         self.is_finished = adaptive_update(self, stop_at)
-        if self.is_finished and self.pilot_updates > 0:
-            self.pilot.append(self.tolerance)
-            if len(self.pilot) == self.pilot_updates:
-                self.final_tolerance = float(np.median(self.pilot))
-                self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
+        if self.pilot_updates > 0:
+            self._follow_pilot(self.trace[start:])
         return True
+
+    def _follow_pilot(self, rows: list[dict[str, Any]]) -> None:
+        """Take in the steps of another update of the pilot run, and settle on a tolerance after the last."""
+        worked = [r["tolerance"] for r in rows if r["is_effective"] and r["tolerance"] == r["new_tolerance"]]
+        self.pilot.append(min(worked, default=np.inf))
+        if len(self.pilot) == self.pilot_updates:
+            self.final_tolerance = float(min(*self.pilot, self.prior.scale))
+            self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
 
     def move(self) -> None:
         """Move the particles at the target they stand for, until they have mixed."""
@@ -300,15 +306,16 @@ def adaptive_update(sampler: AnnealedSampler, stop_at: float = np.inf) -> bool:
     update came to its end before `stop_at`.
     """
     settings = sampler.settings
+    least_tolerance = settings.least_tolerance * sampler.prior.scale
     ineffective = stale = 0
     best_error = np.inf
     for _ in range(settings.max_steps):
         if time.perf_counter() >= stop_at:
             return False
         was_common = sampler.ceiling <= sampler.floor
-        if was_common and sampler.floor <= settings.least_tolerance:
+        if was_common and sampler.floor <= least_tolerance:
             return True
-        step = sampler.lower_ceiling(settings.least_tolerance if was_common else sampler.floor, stop_at)
+        step = sampler.lower_ceiling(least_tolerance if was_common else sampler.floor, stop_at)
         ineffective = 0 if step.is_effective else ineffective + 1
         if ineffective == settings.ineffective_limit:
             if not _restore_mixing(sampler, stop_at):

@@ -27,7 +27,7 @@ class MoveSettings:
     resample_below: float = 0.5  # share of N
     max_moves: int = 50  # M
     check_every: int = 5  # moves between two looks at the mixing, which may stop them
-    mixing_threshold: float = 2.0
+    mixing_threshold: float = 1.5
     waste_free: int | None = None  # chain length P: resample N / P particles, keep all P states of each
 
 
@@ -50,7 +50,7 @@ class StepRecord:
     def to_row(self) -> dict[str, Any]:
         """Return the record as a row of the trace."""
         names = ("ess_before", "ess_after", "resampled", "moves", "acceptance", "step_size", "trajectory")
-        return {name: getattr(self, name) for name in (*names, "mixing_ratio", "log_increment")}
+        return {name: getattr(self, name) for name in (*names, "mixing_ratio", "is_effective", "log_increment")}
 
 
 def smc_one_step(
@@ -100,7 +100,9 @@ def move_cloud(
     stop_at: float = np.inf,
 ) -> StepRecord:
     """Adapt the kernel, then move every particle by it until the chains have mixed or M moves are made."""
-    still = x.shape[1] == 0 or (time.perf_counter() >= stop_at and settings.waste_free is None)
+    still = (
+        x.shape[1] == 0 or settings.max_moves == 0 or (time.perf_counter() >= stop_at and settings.waste_free is None)
+    )
     if still:
         nothing: dict[str, Any] = dict.fromkeys(("acceptance", "step_size", "trajectory", "mixing_ratio"), np.nan)
         return StepRecord(**record, **nothing, moves=0, is_effective=True, bounds=bounds)

@@ -44,6 +44,11 @@ def kernel(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, error_model="numpy", fastmath=REORDER)(function))
 
 
+def inlined_kernel(function: Function) -> Function:
+    """Compile a loop nest into each kernel that calls it: handing the data over would cost more than the work."""
+    return cast("Function", numba.njit(cache=True, error_model="numpy", fastmath=REORDER, inline="always")(function))
+
+
 def particle_kernel(function: Function) -> Function:
     """Compile a loop over particles; `numba.prange` in it runs them in parallel."""
     return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy", fastmath=REORDER)(function))
@@ -53,7 +58,7 @@ prange = numba.prange
 ALL_THREADS = numba.get_num_threads()
 """As many as were allowed when the kernels were loaded."""
 
-SMALL_WORK = 200_000
+SMALL_WORK = 50_000
 """Elementary steps (a few nanoseconds each) below which a second thread costs more than it brings."""
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qposterior.model.kernels.bellman import Work, pull_back, solve
-from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.compile import inlined_kernel, kernel
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
 
@@ -95,7 +95,7 @@ def wall_penalty(prior: PriorData, x: float) -> tuple[float, float]:
     return -0.5 * beyond * beyond, -beyond / prior.softness
 
 
-@kernel
+@inlined_kernel
 def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
     """Return log prior(θ), −inf beyond a hard wall on θ, and write its gradient to `slope`."""
     precision = 1.0 / (prior.scale * prior.scale)
@@ -117,7 +117,7 @@ def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
     return total
 
 
-@kernel
+@inlined_kernel
 def one_step_likelihood(
     layout: Layout,
     data: LikelihoodData,
@@ -143,7 +143,7 @@ def one_step_likelihood(
     return total
 
 
-@kernel
+@inlined_kernel
 def q_log_likelihood(
     layout: Layout,
     data: LikelihoodData,
@@ -193,7 +193,7 @@ def q_log_likelihood(
     return total, scale_slope
 
 
-@kernel
+@inlined_kernel
 def q_density(
     layout: Layout,
     data: LikelihoodData,
