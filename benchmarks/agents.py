@@ -1,0 +1,227 @@
+"""The exploring agents: learning times with intervals, wall-clock side by side, the cost of an update."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+
+import qposterior as qp
+from learning_times import interval
+from qposterior.environments.registry import ENVIRONMENTS
+from qposterior.experiments.explore import make_world, spawn_seeds
+from result_page import table
+
+MOST_EPISODES = 3000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One agent in one world."""
+
+    agent: str
+    environment: str
+    depth: int | None = None
+    transitions: str | None = None
+    prior: tuple[float, float] | None = None  # of a RewardPrior
+    options: dict[str, Any] = field(default_factory=dict)
+    env_options: dict[str, Any] = field(default_factory=dict)
+    episodes: int = MOST_EPISODES
+
+    @property
+    def label(self) -> str:
+        prior = "" if self.prior is None else f", RewardPrior({self.prior[0]:g}, {self.prior[1]:g})"
+        told = "" if self.transitions is None else f" ({self.transitions})"
+        extra = "".join(f", {name} {value}" for name, value in self.options.items())
+        return self.agent + prior + extra + told
+
+
+def build_world(case: Case):
+    if case.environment not in ENVIRONMENTS:
+        return make_world(case.environment, **case.env_options)
+    size = {} if case.depth is None else {"depth": case.depth}
+    return make_world(qp.make_environment(case.environment, **size, **case.env_options))
+
+
+def run_case(case: Case, seed: int) -> tuple[int | None, float, int]:
+    """Return learning time, seconds of the episodes, and the episodes that were cut off."""
+    world = build_world(case)
+    prior = {} if case.prior is None else {"prior": qp.RewardPrior(mean=case.prior[0], scale=case.prior[1])}
+    agent = qp.make_agent(
+        case.agent,
+        world.mdp,
+        horizon=world.cap,
+        transitions=case.transitions,
+        seed=spawn_seeds(seed)[1],
+        **prior,
+        **case.options,
+    )
+    run = qp.explore(agent, world, episodes=case.episodes, seed=seed, until_learned=True, keep_transitions=False)
+    return run.learning_time, run.seconds, sum(not row["reached_goal"] for row in run.rows)
+
+
+def run_all(cases: list[Case], seeds: int) -> dict[int, list[tuple[int | None, float, int]]]:
+    """Run every case with every seed, one process per core and one thread each; results by the id of the case."""
+    os.environ["NUMBA_NUM_THREADS"] = "1"
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        futures = {id(case): [pool.submit(run_case, case, seed) for seed in range(seeds)] for case in cases}
+        found = {}
+        for case in cases:
+            found[id(case)] = [future.result() for future in futures[id(case)]]
+            times = [time for time, _, _ in found[id(case)]]
+            print(case.environment, case.depth, case.label, times, flush=True)
+    del os.environ["NUMBA_NUM_THREADS"]
+    return found
+
+
+def summary(rows: list[tuple[int | None, float, int]], most: int) -> tuple[str, str, str]:
+    """Return mean learning time with its 95 % bootstrap interval (unsolved runs at the cap), solved, seconds."""
+    solved = sum(time is not None for time, _, _ in rows)
+    times = np.array([most if time is None else time for time, _, _ in rows], dtype=float)
+    low, high = interval(times, np.random.default_rng(0))
+    sign = "" if solved == len(rows) else "≥ "
+    seconds = np.mean([seconds for _, seconds, _ in rows])
+    return f"{sign}{times.mean():.1f} [{low:.1f}, {high:.1f}]", f"{solved}/{len(rows)}", f"{seconds:.2f}"
+
+
+def exponent(found, cases: list[Case]) -> str:
+    """Return the slope of log learning time over log depth with a 95 % bootstrap interval over seeds."""
+    rng = np.random.default_rng(0)
+    times = [np.array([time or MOST_EPISODES for time, _, _ in found[id(case)]], dtype=float) for case in cases]
+    depths = np.log([case.depth for case in cases])
+    slopes = [
+        np.polyfit(depths, [np.log(rng.choice(one, one.size).mean()) for one in times], 1)[0] for _ in range(1000)
+    ]
+    centre = np.polyfit(depths, [np.log(one.mean()) for one in times], 1)[0]
+    return f"{centre:.2f} [{np.quantile(slopes, 0.025):.2f}, {np.quantile(slopes, 0.975):.2f}]"
+
+
+def deep_sea(seeds: int = 20) -> tuple[str, str]:
+    depths = (10, 20, 30, 40)
+    groups = [
+        ([Case("abrl", "deep-sea", d) for d in depths], ("80", "240", "450", "700")),
+        ([Case("abrl", "deep-sea", d, "revealed", (0, 4)) for d in depths], ("60", "145", "240", "360")),
+        ([Case("abrl", "deep-sea", d, "revealed", (1, 0.05)) for d in depths], ("42", "110", "–", "285")),
+        ([Case("abrl", "deep-sea", d, "known", (1, 0.05)) for d in depths], ("35.0", "76.2", "117.4", "158.6")),
+        ([Case("r-max", "deep-sea", d, "known") for d in depths], ("34 ± 2", "74 ± 2", "114 ± 2", "154 ± 2")),
+    ]
+    found = run_all([case for cases, _ in groups for case in cases], seeds)
+    rows = []
+    for cases, wanted in groups:
+        slope = exponent(found, cases)
+        for case, most in zip(cases, wanted, strict=True):
+            mean, solved, seconds = summary(found[id(case)], case.episodes)
+            rows.append((case.label, case.depth, mean, most, solved, seconds, slope if case is cases[-1] else ""))
+    text = (
+        f"Paper variant, 20 particles, prior N(0, 4²) unless said, {seeds} seeds; two runs at a time, a core each.\n\n"
+    )
+    header = (
+        "agent",
+        "depth",
+        "mean learning time [95 %]",
+        "wanted, at most",
+        "solved",
+        "seconds a run",
+        "exponent [95 %]",
+    )
+    return "Exploring agents on Deep Sea", text + table(header, rows)
+
+
+def depth_100() -> tuple[str, str]:
+    case = Case("abrl", "deep-sea", 100, episodes=5000)
+    time, seconds, _ = run_case(case, 0)
+    print("depth 100", time, seconds, flush=True)
+    rows = [(case.label, 100, "not solved" if time is None else time, f"{seconds:.0f}")]
+    return "Deep Sea of depth 100, one seed", table(("agent", "depth", "learning time", "seconds"), rows)
+
+
+def against_the_paper(seeds: int = 20) -> tuple[str, str]:
+    rows, means = [], {}
+    for case in (
+        Case("abrl", "deep-sea", 10, episodes=1000),
+        Case("abrl-paper", "deep-sea", 10, episodes=1000),
+        Case("abrl-fixed", "deep-sea", 10, options={"tolerance": 0.05}, episodes=1000),
+        Case("abrl-fixed", "deep-sea", 10, options={"pilot_updates": 20}, episodes=1000),
+    ):
+        run_case(case, 1000)  # load the kernels
+        found = [run_case(case, seed) for seed in range(seeds if case.agent != "abrl-fixed" else 5)]
+        means[case.label] = np.mean([seconds for _, seconds, _ in found])
+        rows.append((case.label, len(found), *summary(found, case.episodes)))
+        print(*rows[-1], [time for time, _, _ in found], flush=True)
+    ratio = means["abrl-paper"] / means["abrl"]
+    text = (
+        "Deep Sea of depth 10, 20 particles, one run after the other with all cores, until learned (at most 1,000 "
+        f"episodes, at which unsolved runs count). abrl-paper takes {ratio:.0f} times the seconds of abrl (wanted: at "
+        "least 50, at most 20 s a run, learning in at most 200 episodes).\n\n"
+    )
+    return "One-look updates against the paper's sampler", text + table(
+        ("agent", "seeds", "mean learning time [95 %]", "solved", "seconds a run"), rows
+    )
+
+
+def cost_of_an_update() -> tuple[str, str]:
+    rows = []
+    for depth, particles in ((10, 20), (20, 20), (20, 80), (40, 20)):
+        sea = qp.make_environment("deep-sea", depth=depth)
+        world = make_world(sea)
+        agent = qp.make_agent("abrl", sea, horizon=world.cap, particles=particles, seed=1)
+        run = qp.explore(agent, world, episodes=6 * depth, seed=1, keep_transitions=False)
+        spent = [row["seconds"] for row in run.rows]
+        thirds = [1e3 * float(np.median(part)) for part in np.array_split(spent, 3)]
+        gradients = agent.sampler.step
+        rows.append((depth, particles, *(f"{t:.2f}" for t in thirds), f"{gradients:.3f}"))
+        print(*rows[-1], flush=True)
+    text = (
+        "Milliseconds an episode (median), in the first, second and last third of 6·depth episodes. Trajectories are "
+        "capped at 64 leapfrog steps, so an update is O(particles × pairs); it grows with the step that has to shrink, "
+        "up to that cap, not with the episodes.\n\n"
+    )
+    return "Cost of an update of abrl", text + table(
+        ("depth", "particles", "first third", "second third", "last third", "step size at the end"), rows
+    )
+
+
+def other_problems(seeds: int = 20) -> tuple[str, str]:
+    lake = {"is_slippery": True, "step_cost": 0.001}
+    still = {"is_slippery": False, "step_cost": 0.001}
+    cases = []
+    for environment, depth, options in (
+        ("deep-sea-loops", 8, {}),
+        ("river-swim", 6, {}),
+        ("FrozenLake-v1", None, lake),
+        ("FrozenLake-v1", None, still),
+    ):
+        for agent in ("abrl", "q-learning", "r-max", "psrl-deterministic"):
+            cases.append(Case(agent, environment, depth, env_options=options, episodes=1000))
+    found = run_all(cases, seeds)
+    rows = []
+    for case in cases:
+        mean, solved, seconds = summary(found[id(case)], case.episodes)
+        cut = np.mean([cut for _, _, cut in found[id(case)]])
+        where = case.environment + (
+            ""
+            if "is_slippery" not in case.env_options
+            else (", slippery" if case.env_options["is_slippery"] else ", not slippery")
+        )
+        rows.append((where, case.depth or "", case.label, mean, solved, f"{cut:.1f}", seconds))
+    text = (
+        "First episode from which the trailing-100 mean regret stays below 10 % of a random agent's, at most 1,000 "
+        "episodes (at which unsolved runs count). r-max knows the transitions; FrozenLake has a step cost of 0.001.\n\n"
+    )
+    header = (
+        "environment",
+        "depth",
+        "agent",
+        "mean learning time [95 %]",
+        "solved",
+        "episodes cut off",
+        "seconds a run",
+    )
+    return "Other problems", text + table(header, rows)
+
+
+SECTIONS = (deep_sea, against_the_paper, cost_of_an_update, other_problems, depth_100)
