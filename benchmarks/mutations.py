@@ -23,6 +23,13 @@ SOLVE = "tests/algebra/test_bellman_solve.py::"
 PIECES = "tests/algebra/test_piecewise.py::"
 SAMPLERS = "tests/statistics/test_samplers.py::"
 POSTERIORS = "tests/contract/test_posteriors.py::"
+TOLERANCE, CLOUD, ONE_STEP, ADAPTATION, ANNEALED_FILE, ONE_LOOK = (
+    f"inference/smc/{name}.py" for name in ("tolerance", "cloud", "one_step", "adaptation", "annealed", "one_look")
+)
+NEXT = "tests/algebra/test_tolerance.py::"
+ADAPT = "tests/algebra/test_adaptation.py::"
+ANNEALED = "tests/statistics/test_annealed.py::"
+LOOK = "tests/statistics/test_one_look.py::"
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,39 @@ MUTATIONS = [
     Mutation("answers.py", "values = self.weights @ self.draws if", "values = self.draws.mean(axis=0) if", POSTERIORS + "test_weights_are_never_forgotten"),
     Mutation("answers.py", "values = self.weights @ self._optimal(ties)", "values = self._optimal(ties).mean(axis=0)", POSTERIORS + "test_weights_are_never_forgotten"),
     Mutation("model/reward.py", "total = precision + 1.0 / self.prior.scale**2", "total = precision", SAMPLERS + "test_conjugate_reward_draws_have_the_closed_form_and_chains_agree"),
+    Mutation(BELLMAN, "total = psi[k] + discount * value[next_state[k]]", "total = psi[k] + value[next_state[k]]", SOLVE + "test_the_quick_sweeps_are_the_general_ones"),
+    Mutation(BELLMAN, "adjoint[next_state[k]] += discount * slope[k]", "adjoint[next_state[k]] -= discount * slope[k]", SOLVE + "test_the_quick_sweeps_are_the_general_ones"),
+    Mutation(PIECEWISE, "misfit += gap * gap", "misfit += 0.5 * gap * gap", PIECES + "test_the_pieces_integrate_to_the_density_and_carry_its_policies"),
+    Mutation(PIECEWISE, "fill_rates(layout, reach, work, unit, rate) + log_det_elsewhere", "fill_rates(layout, reach, work, unit, rate)", PIECES + "test_the_pieces_integrate_to_the_density_and_carry_its_policies"),
+    Mutation(TOLERANCE, "wanted = factor * weighted_ess(log_weights)", "wanted = factor * log_weights.size", NEXT + "test_next_tolerance_under_unequal_incoming_weights_is_relative_to_their_ess"),
+    Mutation(TOLERANCE, "total = log_weights + log_gain", "total = log_gain", NEXT + "test_next_tolerance_under_unequal_incoming_weights_is_relative_to_their_ess"),
+    Mutation(TOLERANCE, "-0.5 * misfit @ tau**-2.0 - constant", "-1.0 * misfit @ tau**-2.0 - constant", NEXT + "test_gains_are_differences_of_the_kernels_for_tolerances_that_differ_by_pair[gaussian]"),
+    Mutation(TOLERANCE, "-0.5 * misfit @ tau**-2.0 - constant", "-0.5 * misfit @ tau**-2.0", NEXT + "test_gains_are_differences_of_the_kernels_for_tolerances_that_differ_by_pair[gaussian]"),
+    Mutation(TOLERANCE, "self._gain(np.minimum(self.tolerance, ceiling))", "self._gain(np.maximum(self.tolerance, ceiling))", NEXT + "test_gains_are_differences_of_the_kernels_for_tolerances_that_differ_by_pair[gaussian]"),
+    Mutation(TOLERANCE, "(min(self.tolerance, ceiling) ** -2.0 - self.tolerance**-2.0)", "(min(self.tolerance, ceiling) ** -1.0 - self.tolerance**-1.0)", NEXT + "test_powers_of_the_likelihood_add_up"),
+    Mutation(CLOUD, "self.log_evidence += increment", "self.log_evidence += 0.9 * increment", ANNEALED + "test_weights_alone_are_right_without_any_move_or_resampling"),
+    Mutation(CLOUD, "total = self.log_weights + np.where", "total = -np.log(self.log_weights.size) + np.where", ANNEALED + "test_weights_alone_are_right_without_any_move_or_resampling"),
+    Mutation(CLOUD, "self.log_weights = np.full(index.size, -np.log(index.size))", "self.log_weights = self.log_weights[index] - np.log(np.exp(self.log_weights[index]).sum())", ANNEALED + "test_stages_one_to_three_reach_the_posterior_at_a_tolerance[acyclic-q-0.3]"),
+    Mutation(CLOUD, "ndtri(below * ndtr(", "ndtri(ndtr(", ANNEALED + "test_prior_draws_below_a_wall_are_a_truncated_normal"),
+    Mutation(ONE_STEP, "ess_after < settings.resample_below * cloud.log_weights.size", "ess_after > settings.resample_below * cloud.log_weights.size", ANNEALED + "test_the_adaptive_update_follows_its_rules"),
+    Mutation(ONE_STEP, "find_resampling(settings.resampling)(cloud.weights, rng, num)", "find_resampling(settings.resampling)(np.full(cloud.log_weights.size, 1.0 / cloud.log_weights.size), rng, num)", ANNEALED + "test_stages_one_to_three_reach_the_posterior_at_a_tolerance[acyclic-q-0.3]"),
+    Mutation(ADAPTATION, "0.5 * total[-1]", "0.9 * total[-1]", ADAPT + "test_the_step_bound_is_the_weighted_median_regression"),
+    Mutation(ADAPTATION, "np.sum((end - x) ** 2 / variance, axis=1)", "np.sum((end - x) ** 2 * variance, axis=1)", ADAPT + "test_kernels_are_drawn_by_jump_distance_per_gradient"),
+    Mutation(ADAPTATION, "/ num_steps * np.exp", "* np.exp", ADAPT + "test_kernels_are_drawn_by_jump_distance_per_gradient"),
+    Mutation(ADAPTATION, "(self.length - 1) / self.length * within + between", "within + between", ADAPT + "test_the_mixing_ratio_is_the_printed_one_for_equal_weights"),
+    Mutation(ADAPTATION, "np.mean(chosen > high)", "np.mean(chosen < high)", ADAPT + "test_the_leapfrog_bound_grows_and_shrinks_by_five"),
+    Mutation(ANNEALED_FILE, "np.minimum(self.tolerances, found)", "np.full_like(self.tolerances, found)", ANNEALED + "test_tolerances_may_differ_by_pair"),
+    Mutation(ANNEALED_FILE, "2.0 * self.floor if is_common", "4.0 * self.floor if is_common", ANNEALED + "test_ineffective_moves_raise_the_tolerance_at_most_twofold_a_step"),
+    Mutation(ANNEALED_FILE, "stale = 0 if error < best_error", "stale = 0 if error > best_error", ANNEALED + "test_the_bellman_error_stops_the_reduction_after_three_steps_without_improvement"),
+    Mutation(ANNEALED_FILE, "else ineffective + 1", "else ineffective + 2", ANNEALED + "test_ineffective_moves_raise_the_tolerance_at_most_twofold_a_step"),
+    Mutation(ANNEALED_FILE, "target.q_residuals(self.cloud.theta) ** 2", "np.abs(target.q_residuals(self.cloud.theta))", ANNEALED + "test_the_bellman_error_is_the_weighted_mean_of_squared_residuals"),
+    Mutation(ANNEALED_FILE, "found**-2.0", "found**-1.0", ANNEALED + "test_noisy_readings_are_annealed_by_their_likelihood[q]"),
+    Mutation("model/likelihood.py", "count[old_rows] += (1.0 - share) * old.num_readings", "count[old_rows] += old.num_readings", NEXT + "test_blended_readings_have_the_blended_log_likelihood"),
+    Mutation(ONE_LOOK, "after.log_density(x).sum(axis=1) - log_integral", "after.log_density(x).sum(axis=1)", LOOK + "test_weights_alone_are_right_without_any_move_or_resampling"),
+    Mutation(ONE_LOOK, "-0.5 * z**2 - np.log(self.prior.scale)", "-0.5 * z**2", LOOK + "test_alone_pairs_have_the_prior_density_as_weight"),
+    Mutation(ONE_LOOK, "after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)", "after.log_likelihood(theta, log_scale)", LOOK + "test_noisy_readings_arrive_in_parts"),
+    Mutation("inference/smc/resampling.py", "(np.arange(num) + rng.random()) / num)", "(np.arange(num) + rng.random()) / (num + 1))", LOOK + "test_every_resampling_scheme_is_unbiased[systematic]"),
+    Mutation("agents/posterior_sampling.py", "self._rng.choice(cloud.theta.shape[0], p=cloud.weights)", "self._rng.choice(cloud.theta.shape[0])", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
 ]  # fmt: skip
 
 

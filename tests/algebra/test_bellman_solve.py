@@ -110,3 +110,22 @@ def test_a_trap_has_no_solution_at_discount_one_and_one_below():
         if fine:
             np.testing.assert_allclose(work.value[:2], [(-1 - 0.5 * 2) / (1 - 0.25), (-2 - 0.5 * 1) / (1 - 0.25)])
             np.testing.assert_allclose(log_det, np.log(1 - 0.25))
+
+
+def test_the_quick_sweeps_are_the_general_ones():
+    sea = qp.make_environment("deep-sea", depth=6)
+    rng = np.random.default_rng(0)
+    pairs = zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True)
+    seen = qp.Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < 0.6])
+    quick = layout_of(seen)
+    assert quick.is_simple
+    for discount in (1.0, 0.8):
+        found = []
+        for layout in (quick._replace(discount=discount), quick._replace(discount=discount, is_simple=False)):
+            work, psi = bellman.new_work(layout), np.random.default_rng(1).normal(0.0, 2.0, sea.space.num_pairs)
+            assert bellman.solve(layout, psi, work) == (True, 0.0)
+            slope = np.random.default_rng(2).normal(size=psi.size)
+            bellman.pull_back(layout, slope, work)
+            found.append((work.theta.copy(), slope))
+        for one, other in zip(*found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -11,7 +11,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+
+import qposterior as qp
 
 ENVIRONMENT = os.environ | {"PYTHONWARNINGS": "default"}
 
@@ -59,7 +62,7 @@ def test_an_unlearned_run_says_null():
 
 
 def test_until_learned_ends_a_seed_early():
-    answer = call("explore", "deep-sea", "--depth", 8, "--until", "learned", "--json", "-")
+    answer = call("explore", "deep-sea", "--agent", "r-max", "--depth", 8, "--until", "learned", "--json", "-")
     row = json.loads(answer.stdout)[0]
     assert row["episodes"] == row["learning_time"] < 40
 
@@ -99,6 +102,45 @@ def test_the_run_directory_holds_everything_and_repeats_byte_by_byte(tmp_path):
     assert list(transitions[0]) == ["seed", "episode", "step", "state", "action", "reward", "next_state", "terminated"]
     assert {row["seed"] for row in transitions} == {"0", "1"}
     assert (tmp_path / "one" / "regret.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("agent", ["abrl", "abrl-paper"])
+def test_the_report_shows_regret_trace_cells_and_map(tmp_path, agent):
+    out = tmp_path / "run"
+    call("explore", "deep-sea", "--agent", agent, "--depth", 4, "--episodes", 8, "--seeds", 2, "--out", str(out))
+    page = (out / "index.html").read_text()
+    assert page.count("data:image/png;base64,") == 4
+    assert "http" not in page.replace("http-equiv", "")  # opens without a network
+    for name in ("regret.png", "trace.png", "cells.png", "map.png"):
+        assert (out / name).read_bytes().startswith(b"\x89PNG")
+    with (out / "trace.csv").open() as stream:
+        trace = list(csv.DictReader(stream))
+    assert {row["seed"] for row in trace} == {"0", "1"}
+    assert all(float(row["ess_before"]) <= 20.0 + 1e-9 for row in trace)
+    assert any(float(row["tolerance"]) > 0.0 for row in trace) == (agent == "abrl-paper")
+    with (out / "beliefs.csv").open() as stream:
+        beliefs = list(csv.DictReader(stream))
+    assert len(beliefs) == 2 * 8 * 12  # seeds, episodes, pairs
+    last = [row for row in beliefs if row["seed"] == "1" and row["episode"] == "8" and row["state"] == "0"]
+    np.testing.assert_allclose(sum(float(row["prob_optimal"]) for row in last), 1.0)
+    # A second run with --force replaces the whole report.
+    call("explore", "deep-sea", "--agent", "random", "--depth", 4, "--episodes", 2, "--out", str(out), "--force")
+    assert not (out / "trace.csv").exists()
+    assert (out / "index.html").read_text().count("data:image/png;base64,") == 1
+
+
+def test_labels_in_the_report_are_escaped(tmp_path):
+    from qposterior.experiments.explore import explore, make_world
+    from qposterior.experiments.run_directory import RunDirectory
+    from qposterior.report.explore_report import write_explore_report
+
+    world = make_world(qp.make_environment("deep-sea", depth=3))
+    world.name = "<script>alert(1)</script>"
+    run = explore(qp.make_agent("random", world.mdp, horizon=2), world, episodes=2)
+    folder = RunDirectory(tmp_path / "run", settings={})
+    folder.add(run)
+    write_explore_report(folder.path, [run], world)
+    assert "<script>" not in (folder.path / "index.html").read_text()
 
 
 def test_an_existing_directory_is_refused_unless_forced_and_foreign_files_are_never_removed(tmp_path):

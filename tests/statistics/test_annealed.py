@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import qposterior as qp
 from problems import noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings, adaptive_update, simple_update
+from qposterior.inference.smc.cloud import draw_prior_cloud
 from qposterior.inference.smc.one_step import MoveSettings
 from qposterior.model.likelihood import Noise, Tolerance
-from qposterior.model.prior import GaussianPrior
+from qposterior.model.prior import BoundedPrior, GaussianPrior
 
 LIMIT = 4.5
 """|z| beyond this happens to a right sampler in 7 of a million tests; seeds are fixed."""
@@ -170,6 +172,7 @@ def test_the_adaptive_update_follows_its_rules():
             assert row["new_tolerance"] < before["new_tolerance"]
         # The ESS rule: no step loses more than the factor allows, unless a jump leaves no solution.
         assert row["ess_after"] >= 0.699 * row["ess_before"]
+        assert row["resampled"] == (row["ess_after"] < 20.0)
     names = "stage tolerance new_tolerance ess_before ess_after resampled moves acceptance step_size trajectory"
     assert set(names.split()) | {"mixing_ratio", "bellman_error", "seconds"} <= set(run.trace[0])
     assert run.tolerance >= 0.01 * PRIOR.scale
@@ -211,6 +214,15 @@ def test_the_bellman_error_is_the_weighted_mean_of_squared_residuals():
     np.testing.assert_allclose(
         run.trace[-1]["bellman_error"], np.sum(run.cloud.weights[:, None] * residuals**2), rtol=1e-9
     )
+
+
+def test_prior_draws_below_a_wall_are_a_truncated_normal():
+    prior = BoundedPrior(upper=0.5, mean=0.2, scale=2.0)
+    theta = draw_prior_cloud(40, prior, Tolerance(), 500, np.random.default_rng(0)).theta.ravel()
+    law = stats.truncnorm(-np.inf, 0.15, loc=0.2, scale=2.0)
+    assert stats.kstest(theta, law.cdf).pvalue > 1e-4
+    with pytest.raises(qp.InvalidInputError, match="hard wall"):
+        draw_prior_cloud(4, BoundedPrior(softness=1.0), Tolerance(), 5, np.random.default_rng(0))
 
 
 def test_a_pilot_run_settles_on_a_tolerance_and_says_so():

@@ -97,6 +97,23 @@ def test_noisy_readings_multiply_their_likelihood(learned):
     assert z_of(shares, exact.prob_optimal_table()[seen.space.pair_state, seen.space.pair_action]) < LIMIT
 
 
+def test_noisy_readings_arrive_in_parts():
+    mdp, plain = random_problem("acyclic", 1, share=0.4)
+    pairs = [(int(plain.space.pair_state[k]), int(plain.space.pair_action[k])) for k in plain.observed_pairs]
+    early = noisy_experience(mdp, pairs, sd=0.8, readings=1)
+    seen = early.merge(noisy_experience(mdp, pairs, sd=0.8, readings=2, seed=3))
+    prior, noise = GaussianPrior(scale=1.2), Noise(scale=0.8)
+    exact = qp.posterior(seen, prior=prior, noise=noise, method="exact", particles=1)
+    evidence = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        sampler = OneLookSampler.start(seen, prior=prior, likelihood=noise, particles=400, rng=rng)
+        sampler.update(early)
+        sampler.update(seen)
+        evidence.append(np.exp(sampler.cloud.log_evidence))
+    assert z_of(np.array(evidence), np.exp(exact.log_evidence)) < LIMIT
+
+
 def test_hard_walls_on_q_keep_their_place():
     _, seen = random_problem("acyclic", 1, share=0.4)
     prior = BoundedPrior(upper=1.0, scale=1.5)
@@ -126,8 +143,7 @@ def test_smc_offline_is_the_same_code_and_gives_the_evidence():
     np.testing.assert_allclose(post.log_evidence, exact.log_evidence, atol=0.15)
     np.testing.assert_allclose(post.prob_optimal_table(), exact.prob_optimal_table(), atol=0.08)
     for options, words in (
-        ({"tolerance": 0.5}, "tolerance 0"),
-        ({"coordinates": "q"}, "Bellman"),
+        ({"coordinates": "q"}, "bellman"),
         ({"prior": BoundedPrior(softness=1.0)}, "hard wall"),
     ):
         with pytest.raises(qp.InvalidInputError, match=words):
@@ -138,7 +154,10 @@ def test_policies_are_drawn_with_their_posterior_probability():
     bandit = qp.make_environment("bandit", means=[0.0, 1.0])
     agent = qp.PosteriorSamplingAgent(bandit.space, rewards="noisy", noise=Noise(scale=1.0), particles=200, seed=0)
     agent.begin_episode(0)
+    skewed = np.linspace(0.0, 4.0, 200) * np.sign(agent.sampler.cloud.theta[:, 1] - agent.sampler.cloud.theta[:, 0])
+    agent.sampler.cloud.reweight(skewed)
     share = agent.posterior().prob_optimal(0)[1]
+    assert share > 0.8
     picks = np.array([agent._draw_policy()[0] for _ in range(4000)])
     assert abs(picks.mean() - share) < LIMIT * 0.5 / np.sqrt(4000)
     assert agent.predict(0) == int(np.argmax(agent.posterior().prob_optimal(0)))

@@ -52,7 +52,7 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 
 @click.command("explore", short_help="Let an agent explore an environment.")
 @click.argument("environment", metavar="ENV")
-@click.option("--agent", "agent_name", default="r-max", show_default=True, help="See `qposterior list agents`.")
+@click.option("--agent", "agent_name", default="abrl", show_default=True, help="See `qposterior list agents`.")
 @click.option("--depth", type=int, help="Size of the environment.")
 @click.option("--episodes", type=int, default=300, show_default=True, help="Episodes per seed.")
 @click.option("--until", type=click.Choice(["learned"]), help="End a seed at its learning time.")
@@ -67,7 +67,7 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--max-steps", type=int, help="Most steps of an episode; a longer one is cut off.")
 @click.option("--env-option", "env_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
 @click.option("--agent-option", "agent_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
-@click.option("--out", type=click.Path(), help="Write settings, rows, transitions and a picture to this directory.")
+@click.option("--out", type=click.Path(), help="Write settings, rows and a report (index.html) to this directory.")
 @click.option("--force", is_flag=True, help="Replace an earlier run in --out, or an existing --json file.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write a JSON list, one object per seed; - is stdout.")
 def explore_command(environment: str, **options: Any) -> None:
@@ -154,16 +154,22 @@ def _json_target(target: str | None, force: bool) -> Any:
 
 def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: RunDirectory | None) -> None:
     """Run one seed after the other; what an interruption leaves of a seed is kept too."""
+    from qposterior.experiments.beliefs import Beliefs
     from qposterior.experiments.explore import explore
 
     with _Progress(options) as report:
         for seed in range(options["seed"], options["seed"] + options["seeds"]):
             agent = _make_agent(world, options, seed)
             latest: list[Run] = []
+            beliefs = Beliefs(space=world.space, seed=seed)
 
-            def after_episode(run: Run, latest: list[Run] = latest) -> None:
+            def after_episode(
+                run: Run, latest: list[Run] = latest, agent: Any = agent, beliefs: Beliefs = beliefs
+            ) -> None:
                 latest[:] = [run]
-                report(run)
+                if folder is not None:
+                    beliefs.record(agent)
+                report(run, agent)
 
             try:
                 explore(
@@ -179,7 +185,8 @@ def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: R
             finally:
                 runs += latest
                 if folder is not None and latest:
-                    folder.add(latest[0])
+                    beliefs.finish(agent)
+                    folder.add(latest[0], beliefs)
 
 
 def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
@@ -217,7 +224,7 @@ class _Progress:
         self.bar: Any = None
         self.seen = 0
 
-    def __enter__(self) -> Callable[[Run], None]:
+    def __enter__(self) -> Callable[[Run, Any], None]:
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -228,13 +235,15 @@ class _Progress:
             self.task = self.bar.add_task("", total=self.options["seeds"] * self.options["episodes"])
         return self.report
 
-    def report(self, run: Run) -> None:
-        """Show the state of learning."""
+    def report(self, run: Run, agent: Any) -> None:
+        """Show the state of learning: regret so far, pairs seen, and where the sampler stands."""
         if self.bar is None:
             return
         finished = (run.seed - self.options["seed"]) * self.options["episodes"]
         self.seen = run.rows[-1]["new_pairs"] + (self.seen if len(run.rows) > 1 else 0)
         text = f"seed {run.seed}  regret {sum(run.regret):8.2f}  pairs seen {self.seen}"
+        if hasattr(agent, "progress"):
+            text += "".join(f"  {name} {value:.3g}" for name, value in agent.progress().items())
         self.bar.update(self.task, completed=finished + len(run.rows), description=text)
 
     def __exit__(self, *_: object) -> None:
@@ -243,21 +252,14 @@ class _Progress:
 
 
 def _draw(folder: RunDirectory, runs: list[Run], world: World) -> None:
-    """Draw cumulative regret, unless matplotlib is missing: the rows are worth keeping without their picture."""
-    import pandas as pd
-
+    """Write the report, unless an extra is missing: the rows are worth keeping without their pictures."""
     from qposterior.errors import MissingExtraError
-    from qposterior.report.figures import regret_figure
-    from qposterior.world.files import write_atomically
+    from qposterior.report.explore_report import write_explore_report
 
-    table = pd.concat([run.episodes for run in runs if run.rows])
-    depth = f", depth {runs[0].depth}" if runs[0].depth is not None else ""
     try:
-        picture = regret_figure(table, title=f"{runs[0].agent} on {world.name}{depth}")
+        write_explore_report(folder.path, [run for run in runs if run.rows], world)
     except MissingExtraError as error:
-        click.echo(f"qposterior: no picture: {error}", err=True)
-        return
-    write_atomically(folder.path / "regret.png", picture)
+        click.echo(f"qposterior: no report: {error}", err=True)
 
 
 def _print_table(runs: list[Run], world: World) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qposterior.errors import InvalidInputError
+from qposterior.experiments.beliefs import BELIEF_COLUMNS, TRACE_COLUMNS, Beliefs
 from qposterior.experiments.explore import EPISODE_COLUMNS, TRANSITION_COLUMNS, Run
 from qposterior.world.files import write_atomically
 
@@ -23,7 +24,14 @@ SETTINGS_FILE = "settings.json"
 EPISODES_FILE = "episodes.csv"
 TRANSITIONS_FILE = "transitions.csv.gz"
 SUMMARY_FILE = "summary.json"
-OUR_FILES = (SETTINGS_FILE, EPISODES_FILE, TRANSITIONS_FILE, SUMMARY_FILE, "regret.png")
+TRACE_FILE = "trace.csv"
+BELIEFS_FILE = "beliefs.csv"
+REPORT_FILE = "index.html"
+FIGURES = ("regret.png", "trace.png", "cells.png", "map.png")
+OUR_FILES = (
+    *(SETTINGS_FILE, EPISODES_FILE, TRANSITIONS_FILE, SUMMARY_FILE, TRACE_FILE, BELIEFS_FILE, REPORT_FILE),
+    *FIGURES,
+)
 
 
 def versions() -> dict[str, str]:
@@ -52,15 +60,24 @@ class RunDirectory:
         self._episodes.write_text(_csv([EPISODE_COLUMNS]))
         self._transitions.write_bytes(_gzipped(_csv([TRANSITION_COLUMNS])))
 
-    def add(self, run: Run) -> None:
+    def add(self, run: Run, beliefs: Beliefs | None = None) -> None:
         """Append the rows of a run, finished or interrupted, and bring the summary up to date."""
         with self._episodes.open("a", newline="") as stream:
             stream.write(_csv([[_cell(row[name]) for name in EPISODE_COLUMNS] for row in run.rows]))
         # A gzip file may have several members, so appending keeps what is there readable at every moment.
         with self._transitions.open("ab") as binary:
             binary.write(_gzipped(_csv([[_cell(value) for value in row] for row in run.transitions])))
+        if beliefs is not None and beliefs.tables:
+            trace = [[_cell(row.get(name)) for name in TRACE_COLUMNS] for row in beliefs.trace]
+            _append(self.path / TRACE_FILE, TRACE_COLUMNS, trace)
+            _append(self.path / BELIEFS_FILE, BELIEF_COLUMNS, [[_cell(v) for v in row] for row in beliefs.rows()])
         self._summaries.append(run.summary())
         write_atomically(self.path / SUMMARY_FILE, json.dumps(self._summaries, indent=2) + "\n")
+
+
+def _append(path: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    with path.open("a", newline="") as stream:
+        stream.write(_csv(rows if stream.tell() else [columns, *rows]))
 
 
 def _prepare(path: Path, *, force: bool) -> None:
