@@ -11,13 +11,15 @@ from collections.abc import Callable
 import numpy as np
 
 import qposterior as qp
-from calibration import rank_statistic, simulate
+from calibration import as_deterministic, halves, hmc_draws, rank_statistic, sequential_draws, simulate
 from learning_times import EXPECTED, learning_times
 from mutations import MUTATIONS, is_killed
 from problems import SHAPES, importance_sample, random_problem, weighted_optimality
 from qposterior.experiments.metrics import random_policy_regret
 from qposterior.inference.hmc import HMCSettings
-from qposterior.model.likelihood import Noise
+from qposterior.inference.smc.annealed import AnnealedSampler
+from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.model.likelihood import Noise, Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
 from result_page import table, write_page
@@ -69,16 +71,55 @@ def hmc_is_calibrated() -> list[Check]:
                     theta, seen = simulate(mdp, prior, np.exp(log_scale), 3, rng)
                     return (np.append(theta, log_scale) if learned else theta), seen
 
-                statistic, bound = rank_statistic(
-                    lambda seen, make=make, noise=noise: make(seen, prior, noise),
-                    simulate_fn,
-                    400,
-                    0,
-                    scale_too=learned,
-                )
+                draw_fn = hmc_draws(lambda seen, make=make, noise=noise: make(seen, prior, noise), scale_too=learned)
+                statistic, bound = rank_statistic(draw_fn, simulate_fn, 400, 0)
                 name = f"hmc, {shape}, {make.__name__}, scale {'learned' if learned else 'known'}"
                 worst = statistic.max()
                 checks.append((name, f"χ² = {worst:.1f}", f"≤ {bound:.1f}", bool(worst <= bound)))
+    return checks
+
+
+def sequential_samplers_are_calibrated() -> list[Check]:
+    """The same for the sequential samplers, which see half of the pairs, then all: 400 ranks; 1e-4 a line."""
+    prior = GaussianPrior(mean=0.5, scale=1.5)
+    mdp = qp.make_environment("random-mdp", num_states=3, acyclic=True, seed=5)
+    common = {"prior": prior, "particles": 100}
+
+    def annealed(coordinates):
+        def start(seen, rng):
+            likelihood = Noise(scale=0.6) if seen.rewards == "noisy" else Tolerance()
+            return AnnealedSampler.start(
+                seen, likelihood=likelihood, rng=rng, coordinates=coordinates, final_tolerance=0.6, **common
+            )
+
+        return start
+
+    def one_look(seen, rng):
+        likelihood = Noise(scale=0.6) if seen.rewards == "noisy" else Tolerance()
+        return OneLookSampler.start(seen, likelihood=likelihood, rng=rng, **common)
+
+    def with_kernel(rng):
+        theta, seen = simulate(mdp, prior, 0.6, 1, rng)
+        return theta, as_deterministic(seen)
+
+    def without_noise(rng):
+        theta, seen = simulate(mdp, prior, 0.0, 1, rng)
+        return theta, as_deterministic(seen)
+
+    def with_noise(rng):
+        return simulate(mdp, prior, 0.6, 3, rng)
+
+    checks = []
+    for name, start_fn, simulate_fn in (
+        ("one-look, tolerance 0", one_look, without_noise),
+        ("one-look, noise", one_look, with_noise),
+        ("annealed, Q coordinates, tolerance 0.6", annealed("q"), with_kernel),
+        ("annealed, Bellman coordinates, tolerance 0.6", annealed("bellman"), with_kernel),
+        ("annealed, Q coordinates, noise", annealed("q"), with_noise),
+    ):
+        statistic, bound = rank_statistic(sequential_draws(start_fn, halves), simulate_fn, 400, 0)
+        worst = statistic.max()
+        checks.append((name, f"χ² = {worst:.1f}", f"≤ {bound:.1f}", bool(worst <= bound)))
     return checks
 
 
@@ -159,6 +200,7 @@ SECTIONS: dict[str, Callable[[], list[Check]]] = {
     "Exact enumeration against brute force": exact_agrees_with_brute_force,
     "HMC against exact enumeration": hmc_agrees_with_exact_over_repeats,
     "Simulation-based calibration": hmc_is_calibrated,
+    "Calibration of the sequential samplers": sequential_samplers_are_calibrated,
     "Mutations": mutations_are_noticed,
 }
 

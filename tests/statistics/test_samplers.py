@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import qposterior as qp
-from calibration import rank_statistic, simulate
+from calibration import hmc_draws, rank_statistic, simulate
 from problems import (
     KNOWN,
     SHAPES,
@@ -247,7 +247,7 @@ def test_a_five_percent_error_in_a_weight_would_be_seen():
 @pytest.mark.parametrize("make", [QTarget, BellmanTarget])
 @pytest.mark.parametrize("learned", [False, True])
 def test_hmc_is_calibrated(make, learned):
-    # Chi-square of 40 ranks in 5 bins, every parameter at once: false-alarm rate 1e-4. `make verify` runs 200.
+    # Chi-square of 40 ranks in 5 bins, every parameter at once: false-alarm rate 1e-4. `make verify` runs 400.
     mdp = qp.make_environment("random-mdp", num_states=3, acyclic=True, seed=5)
     prior = GaussianPrior(mean=0.5, scale=1.5)
     noise = Noise(log_scale_mean=-0.5, log_scale_sd=0.5) if learned else Noise(scale=0.6)
@@ -257,7 +257,9 @@ def test_hmc_is_calibrated(make, learned):
         theta, seen = simulate(mdp, prior, np.exp(log_scale), 3, rng)
         return (np.append(theta, log_scale) if learned else theta), seen
 
-    statistic, bound = rank_statistic(lambda seen: make(seen, prior, noise), simulate_fn, 40, 0, scale_too=learned)
+    statistic, bound = rank_statistic(
+        hmc_draws(lambda seen: make(seen, prior, noise), scale_too=learned), simulate_fn, 40, 0
+    )
     assert statistic.max() < bound
 
 
@@ -271,5 +273,5 @@ def test_bellman_hmc_is_calibrated_where_policies_loop():
             mdp, prior, 0.6, 3, rng, accept_fn=lambda seen, theta: np.isfinite(log_determinant(seen, theta))
         )
 
-    statistic, bound = rank_statistic(lambda seen: BellmanTarget(seen, prior, noise), simulate_fn, 40, 0)
+    statistic, bound = rank_statistic(hmc_draws(lambda seen: BellmanTarget(seen, prior, noise)), simulate_fn, 40, 0)
     assert statistic.max() < bound

@@ -45,7 +45,7 @@ def adapt_kernel(
 
     Every particle makes a trial with δ̃ ~ U[0, δ*], L̃ ~ U{1 … L*}. With ζ its energy error and Λ = Δᵀ Var⁻¹ Δ / L̃ ·
     min(1, e^ζ) its jump per gradient, kernels are drawn from the trials with probability ∝ Λ; δ* follows the regression
-    |ζ| ≈ α δ̃², L* the lengths that were chosen.
+    of the absolute ζ on δ̃², L* the lengths that were chosen.
     """
     num = x.shape[0]
     step = np.maximum(rng.uniform(0.0, bounds.step, num), 1e-3 * bounds.step)
@@ -67,9 +67,9 @@ def adapt_kernel(
 
 
 def next_step_bound(step: FloatArray, error: FloatArray) -> float:
-    """Return δ* = max(√(|log 0.9| / α*), the largest δ̃ with |ζ| < |log 0.9|), at most the stability limit.
+    """Return δ* = max(√(c / α*), the largest δ̃ whose error is below c = −log 0.9), at most the stability limit.
 
-    α* minimises Σ | |ζ_n| − α δ̃_n² |: the median of |ζ_n| / δ̃_n² weighted by δ̃_n².
+    α* minimises the sum of the absolute differences of error and α δ̃²: the median of error / δ̃², weighted by δ̃².
     """
     ratio = error / step**2
     order = np.argsort(ratio)
