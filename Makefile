@@ -26,7 +26,8 @@ verify: $(VENV)/.installed-test
 	PYTHONPATH=tests $(BIN)/python benchmarks/verify.py --out docs/verification.md
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python benchmarks/bench.py --out docs/benchmarks.md
+	$(BIN)/python benchmarks/bench.py speed --out docs/benchmarks.md
+	$(BIN)/python benchmarks/bench.py agents --out docs/agents.md
 
 clean:
 	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -1,30 +1,41 @@
-"""`make bench`: every benchmark, in one page."""
+"""`make bench`: the benchmarks, in two pages: speed of the samplers, and the exploring agents."""
 
 from __future__ import annotations
 
 import argparse
 
+import agents
 import learning_times
 import speed
 from result_page import write_page
 
-INTRODUCTION = (
-    "Learning times in episodes; speeds as ratios measured side by side in one run. Rebuilt by `make bench`.\n"
-)
+PAGES = {
+    "speed": (
+        "Benchmarks",
+        "Learning times of the baselines in episodes; speeds as ratios measured side by side in one run. Rebuilt by "
+        "`make bench`.\n",
+        (
+            learning_times.section,
+            speed.leapfrog_against_blackjax,
+            speed.coordinates_compared,
+            speed.gradient_scaling,
+        ),
+    ),
+    "agents": (
+        "Exploring agents",
+        "Learning times in episodes with 95 % bootstrap intervals over seeds. Rebuilt by `make bench`.\n",
+        agents.SECTIONS,
+    ),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="docs/benchmarks.md")
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("page", choices=PAGES)
+    parser.add_argument("--out", required=True)
     options = parser.parse_args()
-    sections = [
-        learning_times.section(options.seeds),
-        speed.leapfrog_against_blackjax(),
-        speed.coordinates_compared(),
-        speed.gradient_scaling(),
-    ]
-    write_page(options.out, "Benchmarks", INTRODUCTION, sections)
+    title, introduction, section_fns = PAGES[options.page]
+    write_page(options.out, title, introduction, [section_fn() for section_fn in section_fns])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ The way of the data, and where each part lives:
     world          FiniteMDP, StateActionSpace, solve, Experience: what is and what was seen
     environments   Deep Sea and others, each a function that returns a FiniteMDP
     model          priors, likelihoods, targets in Q and in Bellman coordinates; the compiled loops
-    inference      exact enumeration, HMC, tempering, diagnostics
+    inference      exact enumeration, HMC, tempering, diagnostics; smc: the samplers that follow the data
     answers        Posterior: the only thing that hands out numbers
     front_door     posterior(...): from an Experience to a Posterior
     agents         one file each, one protocol
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from qposterior.experiments.explore import Run, explore
     from qposterior.front_door import posterior
     from qposterior.inference.hmc import HMCSettings
+    from qposterior.inference.smc.annealed import AnnealedSettings
+    from qposterior.inference.smc.one_look import OneLookSettings
+    from qposterior.inference.smc.one_step import MoveSettings
     from qposterior.model.likelihood import Noise
     from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
     from qposterior.world.experience import Experience
@@ -50,7 +53,10 @@ if TYPE_CHECKING:
 _HOME = {
     "BoundedPrior": "model.prior",
     "GaussianPrior": "model.prior",
+    "AnnealedSettings": "inference.smc.annealed",
     "HMCSettings": "inference.hmc",
+    "MoveSettings": "inference.smc.one_step",
+    "OneLookSettings": "inference.smc.one_look",
     "Noise": "model.likelihood",
     "Posterior": "answers",
     "PosteriorSamplingAgent": "agents.posterior_sampling",
@@ -74,6 +80,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AnnealedSettings",
     "BoundedPrior",
     "ContradictionError",
     "Experience",
@@ -82,8 +89,10 @@ __all__ = [
     "HMCSettings",
     "InvalidInputError",
     "MissingExtraError",
+    "MoveSettings",
     "NoUniqueSolutionError",
     "Noise",
+    "OneLookSettings",
     "Posterior",
     "PosteriorSamplingAgent",
     "QPosteriorError",

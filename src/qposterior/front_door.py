@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
-from qposterior.inference.smc.annealed import AnnealedSampler
-from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
+from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
@@ -29,6 +29,7 @@ from qposterior.world.transitions import TransitionTable
 
 METHODS = ("exact", "hmc", "tempering", "smc")
 COORDINATES = ("bellman", "q")
+Settings = TypeVar("Settings", HMCSettings, AnnealedSettings, OneLookSettings)
 FREE_LOOP = 3.0
 """A seen loop whose mean reward is within this many (1 − γ)·scale of 0 is a loop that a discount makes attractive."""
 
@@ -46,7 +47,7 @@ def posterior(
     noise: Noise | None = None,
     transitions: TransitionTable | None = None,
     features: FloatArray | None = None,
-    settings: HMCSettings | None = None,
+    settings: HMCSettings | AnnealedSettings | OneLookSettings | None = None,
     max_cells: int = MOST_CELLS,
     progress_fn: Callable[[int, int], None] | None = None,
 ) -> Posterior:
@@ -61,9 +62,11 @@ def posterior(
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
+    - `settings`: an `HMCSettings` for hmc and tempering; an `AnnealedSettings` or `OneLookSettings` for smc.
     """
     prior = GaussianPrior() if prior is None else prior
     _check(method, coordinates, particles, noise, tolerance)
+    chain_settings = _settings_of(HMCSettings, settings) if method in ("hmc", "tempering") else None
     likelihood: Likelihood = Tolerance(tolerance=tolerance, kernel=kernel) if noise is None else noise
     if seen.transitions == "counted":
         raise InvalidInputError(
@@ -81,17 +84,17 @@ def posterior(
     if isinstance(prior, RewardPrior):
         if transitions is None:
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
-        return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, settings, described)
+        return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, chain_settings, described)
     _warn_of_free_loops(seen, prior.scale)
     if method == "exact":
         found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
         return _exact_posterior(found, particles, described)
     if method == "smc":
-        return _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates)
+        return _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates, settings)
     make_target = _target_maker(seen, prior, likelihood, coordinates, features)
     if method == "hmc":
         target = make_target(None)
-        chains = run_hmc(target, rng, settings, progress_fn=progress_fn)
+        chains = run_hmc(target, rng, chain_settings, progress_fn=progress_fn)
     else:
         coldest = float(np.max(tolerance)) if noise is None else 0.0
         if coldest <= 0.0:
@@ -101,7 +104,7 @@ def posterior(
             )
         rungs = ladder(coldest, prior.scale, seen.num_observed)
         target = make_target(coldest)
-        chains = run_tempering(make_target, rungs, rng, settings, progress_fn=progress_fn)
+        chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn)
     return _chain_posterior(target, chains, method, particles, seen, described)
 
 
@@ -114,6 +117,12 @@ def _check(method: str, coordinates: str, particles: int, noise: Noise | None, t
         raise InvalidInputError(f"particles must be at least 1, got {particles}")
     if noise is not None and np.any(tolerance):
         raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
+
+
+def _settings_of(kind: type[Settings], settings: Any) -> Settings | None:
+    if settings is not None and not isinstance(settings, kind):
+        raise InvalidInputError(f"settings must be {kind.__name__} here, got {type(settings).__name__}")
+    return settings
 
 
 def _target_maker(
@@ -183,6 +192,7 @@ def _sequential_posterior(
     rng: np.random.Generator,
     described: dict[str, Any],
     coordinates: str,
+    settings: Any,
 ) -> Posterior:
     """Return the posterior of a sequential sampler, as an agent would have made it of the same data."""
     kind = BellmanTarget if coordinates == "bellman" else QTarget
@@ -193,11 +203,13 @@ def _sequential_posterior(
         if np.ndim(likelihood.tolerance):
             raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
         final = float(likelihood.tolerance)
+        common["settings"] = _settings_of(AnnealedSettings, settings)
         sampler = AnnealedSampler.start(seen, **common, coordinates=coordinates, final_tolerance=final)
     elif coordinates == "q" and isinstance(likelihood, Noise):
+        common["settings"] = _settings_of(AnnealedSettings, settings)
         sampler = AnnealedSampler.start(seen, **common, coordinates="q")
     else:
-        sampler = OneLookSampler.start(seen, **common)
+        sampler = OneLookSampler.start(seen, **common, settings=_settings_of(OneLookSettings, settings))
     sampler.update(seen)
     return Posterior(
         space=seen.space,

@@ -252,6 +252,11 @@ def test_front_door_runs_the_annealed_sampler_at_a_tolerance_and_in_q_coordinate
     post = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), coordinates="q", method="smc", particles=500)
     exact = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), method="exact", particles=1)
     np.testing.assert_allclose(post.prob_optimal_table(), exact.prob_optimal_table(), atol=0.15)
+    settings = qp.AnnealedSettings(moves=qp.MoveSettings(waste_free=10, resampling="residual"))
+    post = qp.posterior(seen, prior=PRIOR, tolerance=0.3, method="smc", particles=1000, settings=settings)
+    assert {row["moves"] for row in post.diagnostics["trace"]} == {9}
+    with pytest.raises(qp.InvalidInputError, match="settings must be AnnealedSettings"):
+        qp.posterior(seen, tolerance=0.3, method="smc", settings=qp.HMCSettings())
     with pytest.raises(qp.InvalidInputError, match="one tolerance"):
         qp.posterior(seen, method="smc", tolerance=np.full(seen.num_observed, 0.5))
     with pytest.raises(qp.InvalidInputError, match="tolerance 0"):

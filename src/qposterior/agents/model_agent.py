@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from abc import ABC, abstractmethod
+from typing import Any
 
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.answers import make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
@@ -13,7 +15,7 @@ from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
 
 
-class ModelAgent:
+class ModelAgent(ABC):
     """Gathers an `Experience`, and holds the plan that `make_plan` returns at the start of an episode.
 
     `horizon` is the number of steps planned for (the episode cap). `transitions="known"` needs the `table` of all rows.
@@ -29,7 +31,7 @@ class ModelAgent:
         transitions: str,
         table: TransitionTable | None = None,
         rewards: str = "deterministic",
-        seed: object = 0,
+        seed: Any = 0,
     ) -> None:
         if horizon < 1:
             raise InvalidInputError(f"horizon must be at least 1, got {horizon}")
@@ -42,17 +44,17 @@ class ModelAgent:
         counted = transitions == "dirichlet"
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self.num_updates = 0
-        self._rng = np.random.default_rng(seed)  # type: ignore[arg-type]
+        self._rng = make_rng(seed)
         self._plan: IntArray | None = None
         self._step = 0
 
+    @abstractmethod
     def make_plan(self) -> IntArray:
         """Return the plan for the next episode."""
-        raise NotImplementedError
 
     def is_settled(self) -> bool:
         """Return whether the plan in hand would come out the same again."""
-        raise NotImplementedError
+        return False
 
     def begin_episode(self, state: int) -> None:
         """Plan, unless nothing has changed."""
@@ -81,7 +83,8 @@ class ModelAgent:
         )
 
     def end_episode(self) -> None:
-        """Nothing to finish."""
+        """The next plan waits for the next episode."""
+        self._step = 0
 
     def held_plan(self) -> IntArray | None:
         """Return the plan of this episode."""

@@ -9,7 +9,7 @@ import numpy as np
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
 from qposterior.errors import InvalidInputError
-from qposterior.world.arrays import IntArray, segment_starts
+from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
 
@@ -24,6 +24,7 @@ class DeterministicPSRLAgent(ModelAgent):
     """
 
     name = "psrl-deterministic"
+    repeats = 1  # how often each observation of a successor counts
 
     def __init__(
         self,
@@ -51,13 +52,16 @@ class DeterministicPSRLAgent(ModelAgent):
             and self.experience.rewards == "deterministic"
             and self.experience.num_observed == self.space.num_pairs
         )
-        drawn = self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
-        rewards = np.where(self.experience.observed, self.experience.reward_mean, drawn)
-        return plan(self.space, self.draw_rows(), rewards, horizon=self.horizon, rng=self._rng)
+        return plan(self.space, self.draw_rows(), self.draw_rewards(), horizon=self.horizon, rng=self._rng)
 
     def is_settled(self) -> bool:
         """Return whether the plan in hand was made when nothing random was left to draw."""
         return self._nothing_left_to_draw
+
+    def draw_rewards(self) -> FloatArray:
+        """Return ``(K,)`` mean rewards: what was seen, and draws where nothing was."""
+        drawn = self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
+        return np.where(self.experience.observed, self.experience.reward_mean, drawn)
 
     def draw_rows(self) -> TransitionTable:
         """Return a table of all rows, drawn from what is believed of them."""
@@ -101,7 +105,7 @@ class DeterministicPSRLAgent(ModelAgent):
         key = pair * space.num_states + successor
         for k in self.experience.observed_pairs:
             seen, counts = self.experience.row(int(k))
-            shape[np.searchsorted(key, k * space.num_states + seen)] += counts
+            shape[np.searchsorted(key, k * space.num_states + seen)] += self.repeats * counts
         gammas = self._rng.standard_gamma(shape) + np.finfo(float).tiny
         return _rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
 

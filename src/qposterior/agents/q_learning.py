@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.answers import make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
@@ -26,7 +29,7 @@ class QLearningAgent:
         learning_rate: float = 0.5,
         initial_value: float = 0.0,
         transitions: str = "revealed",
-        seed: object = 0,
+        seed: Any = 0,
     ) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise InvalidInputError(f"epsilon must lie in [0, 1], got {epsilon}")
@@ -38,7 +41,7 @@ class QLearningAgent:
         self.learning_rate = learning_rate
         self.num_updates = 0
         self.values = np.full(space.num_pairs, float(initial_value))
-        self._rng = np.random.default_rng(seed)  # type: ignore[arg-type]
+        self._rng = make_rng(seed)
 
     def begin_episode(self, state: int) -> None:
         """Nothing to prepare."""

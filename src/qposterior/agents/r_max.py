@@ -51,4 +51,5 @@ class RMaxAgent(ModelAgent):
 
     def is_settled(self) -> bool:
         """Return whether no pair has become known since."""
-        return np.array_equal(self.experience.count >= self.known_after, self._planned_for)  # type: ignore[arg-type]
+        known = self.experience.count >= self.known_after
+        return self._planned_for is not None and np.array_equal(known, self._planned_for)

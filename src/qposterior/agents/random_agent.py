@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.answers import make_rng
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -14,11 +15,11 @@ class RandomAgent:
 
     name = "random"
 
-    def __init__(self, space: StateActionSpace, *, transitions: str = "revealed", seed: object = 0) -> None:
+    def __init__(self, space: StateActionSpace, *, transitions: str = "revealed", seed: Any = 0) -> None:
         self.space = space
         self.transitions = check_transitions(transitions)
         self.num_updates = 0
-        self._rng = np.random.default_rng(seed)  # type: ignore[arg-type]
+        self._rng = make_rng(seed)
 
     def begin_episode(self, state: int) -> None:
         """Nothing to prepare."""

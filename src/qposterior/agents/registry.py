@@ -6,12 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from qposterior.agents.bayesian_q_learning import BayesianQLearningAgent
 from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
 from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, check_transitions
+from qposterior.agents.psrl import PSRLAgent
 from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
 from qposterior.agents.q_learning import QLearningAgent
 from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
+from qposterior.agents.rlsvi import RLSVIAgent
+from qposterior.agents.ucbvi import UCBVIAgent
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.model.prior import Prior, RewardPrior
 from qposterior.world.mdp import FiniteMDP
@@ -113,6 +117,30 @@ AGENTS: dict[str, AgentEntry] = {
         transitions="known",
         needs=("horizon", "table", "rewards", "max_reward"),
         summary="optimism: what has not been seen pays the most there is",
+    ),
+    "psrl": AgentEntry(
+        make_fn=PSRLAgent,
+        transitions="dirichlet",
+        needs=("horizon", "table", "rewards"),
+        summary="posterior sampling of models: Dirichlet rows, Normal-Gamma rewards, observations counted 10 times",
+    ),
+    "rlsvi": AgentEntry(
+        make_fn=RLSVIAgent,
+        transitions="dirichlet",
+        needs=("horizon", "table", "rewards"),
+        summary="randomised least-squares value iteration, tabular",
+    ),
+    "ucbvi": AgentEntry(
+        make_fn=UCBVIAgent,
+        transitions="dirichlet",
+        needs=("horizon", "table", "rewards", "max_reward"),
+        summary="optimistic value iteration with a Hoeffding bonus",
+    ),
+    "bayesian-q-learning": AgentEntry(
+        make_fn=BayesianQLearningAgent,
+        transitions="revealed",
+        needs=(),
+        summary="Normal-Gamma beliefs about returns, updated by moments (Dearden et al. 1998)",
     ),
     "psrl-deterministic": AgentEntry(
         make_fn=DeterministicPSRLAgent,

@@ -23,6 +23,10 @@ AGENT_COLOURS = {
     "q-learning": "#E69F00",
     "r-max": "#009E73",
     "psrl-deterministic": "#0072B2",
+    "psrl": "#004466",
+    "rlsvi": "#882255",
+    "ucbvi": "#44AA99",
+    "bayesian-q-learning": "#AA4499",
 }
 OTHER_COLOUR = "#000000"
 ACTION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -1,0 +1,147 @@
+"""Each baseline on its own terms: conjugate updates, regressions, bonuses and moments computed by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import qposterior as qp
+from qposterior.agents.protocol import Observation
+
+
+def chain():
+    """0 → 1 → goal 2 by action 0; action 1 of state 0 leads to the goal at once."""
+    return qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 1.0), (0, 1, 2, 1.0, 0.5), (1, 0, 2, 1.0, 2.0)], goal=[2])
+
+
+def see(agent, mdp, state, action, reward, times=1):
+    k = mdp.space.pair(state, action)
+    successor = int(mdp.transitions.row(k)[0][0])
+    for _ in range(times):
+        agent.observe(
+            Observation(
+                state=state,
+                action=action,
+                reward=reward,
+                next_state=successor,
+                terminated=bool(mdp.space.is_goal[successor]),
+            )
+        )
+
+
+def test_psrl_rewards_follow_the_normal_gamma_posterior_of_repeated_readings():
+    mdp = chain()
+    agent = qp.make_agent(
+        "psrl", mdp, horizon=2, repeats=3, shape=1.5, rate=0.7, mean_count=2.0, reward_mean=0.4, seed=0
+    )
+    readings = [1.0, 2.5, -0.3]
+    for reward in readings:
+        see(agent, mdp, 0, 0, reward)
+    # The textbook update, one reading at a time, each three times.
+    mean, count, shape, rate = 0.4, 2.0, 1.5, 0.7
+    for reward in np.repeat(readings, 3):
+        rate += 0.5 * count * (reward - mean) ** 2 / (count + 1.0)
+        mean = (count * mean + reward) / (count + 1.0)
+        count += 1.0
+        shape += 0.5
+    found = [value[0] for value in agent.reward_posterior()]
+    np.testing.assert_allclose(found, [mean, count, shape, rate])
+    assert agent.reward_posterior()[0][1] == 0.4  # a pair never seen keeps its prior
+    draws = np.array([agent.draw_rewards() for _ in range(4000)])
+    law = stats.t(2.0 * shape, loc=mean, scale=np.sqrt(rate / (shape * count)))
+    assert stats.kstest(draws[:, 0], law.cdf).pvalue > 1e-4
+
+
+def test_psrl_rows_count_every_observation_ten_times():
+    mdp = qp.make_environment("deep-sea", depth=5)
+    agent = qp.make_agent("psrl", mdp, horizon=4, seed=0)
+    assert agent.concentration == mdp.space.num_states**-0.5
+    k = mdp.space.pair(0, 0)
+    successor = int(mdp.transitions.row(k)[0][0])
+    see(agent, mdp, 0, 0, 0.0)
+    share = []
+    for _ in range(3000):
+        rows = agent.draw_rows()
+        successors, weights = rows.row(k)
+        share.append(weights[successors == successor].sum())
+    alpha = agent.concentration
+    law = stats.beta(10 + alpha, alpha)  # two candidates in the next layer
+    assert abs(np.mean(share) - law.mean()) < 4.5 * law.std() / np.sqrt(3000)
+    assert not agent.is_settled()
+
+
+def test_rlsvi_is_the_bayesian_regression():
+    mdp = chain()
+    agent = qp.make_agent("rlsvi", mdp, horizon=2, noise_sd=0.5, prior_sd=2.0, seed=0)
+    see(agent, mdp, 0, 0, 1.5, times=4)
+    mean, sd = agent.regression(np.array([0.0, 3.0, 0.0]))
+    # n/σ² = 16, 1/λ = 1/4, target 1.5 + 3.
+    np.testing.assert_allclose([mean[0], sd[0]], [16 * 4.5 / 16.25, 16.25**-0.5])
+    np.testing.assert_allclose([mean[1], sd[1]], [0.0, 2.0])
+
+
+def test_ucbvi_adds_the_hoeffding_bonus_and_clips_it():
+    mdp = chain()
+    options = {"max_reward": 2.0, "bonus_scale": 0.1, "failure": 0.1}
+    agent = qp.make_agent("ucbvi", mdp, horizon=2, seed=0, **options)
+    see(agent, mdp, 0, 0, 1.0, times=9)
+    bonus = 0.1 * 4.0 * np.sqrt(np.log(3 * 2 / 0.1) / 9)
+    q = agent.optimistic_q(np.array([0.0, 1.0, 0.0]), steps_left=2)
+    np.testing.assert_allclose(q[0], 1.0 + 1.0 + bonus)
+    assert q[1] == 4.0  # never seen: all that could still be paid
+    clipped = agent.optimistic_q(np.array([0.0, 50.0, 0.0]), steps_left=2)
+    assert clipped[0] == 4.0
+    # Where nothing pays, ending at once is the best that could be: the bound is 0.
+    loser = qp.make_agent("ucbvi", mdp, horizon=2, seed=0, **(options | {"max_reward": -1.0}))
+    assert loser.optimistic_q(np.zeros(3), steps_left=2).max() == 0.0
+
+
+def test_bayesian_q_learning_updates_by_the_moments_of_the_return():
+    mdp = chain()
+    agent = qp.make_agent("bayesian-q-learning", mdp, horizon=2, mean=0.5, mean_count=2.0, shape=3.0, rate=1.2, seed=0)
+    see(agent, mdp, 1, 0, 2.0)
+    # A return that is known: the plain conjugate update.
+    np.testing.assert_allclose(agent.mean[2], (2 * 0.5 + 2.0) / 3)
+    np.testing.assert_allclose(agent.rate[2], 1.2 + 2 * 1.5**2 / 6)
+    m1, m2 = agent.moments_after(1, False)
+    variance = 4.0 / 3.0 * agent.rate[2] / (agent.shape[2] - 1.0)
+    np.testing.assert_allclose([m1, m2], [agent.mean[2], variance + agent.mean[2] ** 2])
+    see(agent, mdp, 0, 0, 1.0)
+    first = 1.0 + m1
+    np.testing.assert_allclose(agent.mean[0], (2 * 0.5 + first) / 3)
+    np.testing.assert_allclose(agent.rate[0], 1.2 + 0.5 * variance + 2 * (first - 0.5) ** 2 / 6)
+    assert (agent.count[0], agent.shape[0]) == (3.0, 3.5)
+
+
+def test_bayesian_q_learning_acts_with_the_probability_of_being_best():
+    bandit = qp.make_environment("bandit", means=[0.0, 1.0])
+    agent = qp.make_agent("bayesian-q-learning", bandit, horizon=1, seed=1)
+    agent.mean[:], agent.count[:] = [0.0, 0.7], [3.0, 9.0]
+    share = np.mean([agent.act(0) for _ in range(4000)])
+    rng = np.random.default_rng(0)
+    spread = np.sqrt(agent.rate / (agent.shape * agent.count))
+    draws = agent.mean + spread * rng.standard_t(4.0, (200_000, 2))
+    expected = np.mean(draws[:, 1] > draws[:, 0])
+    assert abs(share - expected) < 4.5 * 0.5 / np.sqrt(4000)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("psrl", {"repeats": 0}),
+        ("rlsvi", {"noise_sd": 0.0}),
+        ("ucbvi", {"failure": 2.0}),
+        ("bayesian-q-learning", {"shape": 1.0}),
+    ],
+)
+def test_bad_settings_are_named(name, options):
+    with pytest.raises(qp.InvalidInputError, match="must be"):
+        qp.make_agent(name, chain(), horizon=2, **options)
+
+
+@pytest.mark.parametrize("name", ["psrl", "rlsvi", "ucbvi"])
+def test_baselines_find_the_treasure_of_a_small_sea(name):
+    sea = qp.make_environment("deep-sea", depth=5)
+    run = qp.explore(qp.make_agent(name, sea, horizon=4, seed=0), sea, episodes=300, seed=0)
+    assert np.mean(run.regret[-50:]) < 0.2
