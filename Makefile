@@ -42,7 +42,7 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask]" --group dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
@@ -50,5 +50,5 @@ $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask]" --group dev --group bench
 	@touch $@
