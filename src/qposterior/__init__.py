@@ -9,7 +9,7 @@ The way of the data, and where each part lives:
     answers        Posterior: the only thing that hands out numbers
     front_door     posterior(...): from an Experience to a Posterior
     agents         one file each, one protocol
-    experiments    explore: an agent in a world; metrics; the run directory
+    experiments    explore: an agent in a world; compare: a grid of them; metrics, statistics, folders
     report         figures and pages
     cli            the command line
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         NoUniqueSolutionError,
         QPosteriorError,
     )
+    from qposterior.experiments.compare import compare
     from qposterior.experiments.explore import Run, explore
     from qposterior.front_door import posterior
     from qposterior.inference.hmc import HMCSettings
@@ -73,6 +74,7 @@ _HOME = {
     "Solution": "world.solve",
     "StateActionSpace": "world.space",
     "check_uniqueness": "world.solve",
+    "compare": "experiments.compare",
     "explore": "experiments.explore",
     "make_agent": "agents.registry",
     "make_environment": "environments.registry",
@@ -101,6 +103,7 @@ __all__ = [
     "Solution",
     "StateActionSpace",
     "check_uniqueness",
+    "compare",
     "explore",
     "make_agent",
     "make_environment",

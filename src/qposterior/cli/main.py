@@ -7,6 +7,7 @@ import sys
 import click
 
 import qposterior
+from qposterior.cli.compare import compare_command
 from qposterior.cli.explore import explore_command
 from qposterior.cli.list import list_command
 
@@ -20,12 +21,14 @@ def cli() -> None:
 
     \b
     Examples:
-      qposterior explore deep-sea --agent r-max --depth 10 --seeds 5
+      qposterior explore deep-sea --agent abrl --depth 10 --seeds 5
+      qposterior compare deep-sea --agents abrl,psrl --depths 5,10 --seeds 20 --out runs/sweep
       qposterior list agents
     """
 
 
 cli.add_command(explore_command)
+cli.add_command(compare_command)
 cli.add_command(list_command)
 
 

@@ -1,0 +1,156 @@
+"""`qposterior compare`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from qposterior.cli.explore import parse_options, parse_prior
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+
+def parse_names(_context: click.Context, _parameter: click.Parameter, text: str | None) -> list[str]:
+    """Return the names of a comma-separated list."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def parse_numbers(_context: click.Context, parameter: click.Parameter, text: str | None) -> list[int] | None:
+    """Return the whole numbers of a comma-separated list."""
+    if text is None:
+        return None
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as error:
+        raise click.UsageError(f"--{parameter.name} takes whole numbers separated by commas, got {text!r}") from error
+
+
+def read_settings(context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+    """Take the options of a TOML file as defaults: what stands on the command line wins."""
+    if path is None:
+        return None
+    import tomllib
+
+    try:
+        settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise click.UsageError(f"--settings {path}: {error}") from error
+    known = {parameter.name for parameter in context.command.params}
+    unknown = [name for name in settings if name.replace("-", "_") not in known]
+    if unknown:
+        raise click.UsageError(f"--settings {path}: there is no option {unknown[0]!r}")
+    plain = {
+        name.replace("-", "_"): ",".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in settings.items()
+    }
+    context.default_map = {**(context.default_map or {}), **plain}
+    return path
+
+
+@click.command("compare", short_help="Run agents against each other, with intervals.")
+@click.argument("environment", metavar="ENV")
+@click.option("--settings", is_eager=True, callback=read_settings, help="A TOML file with any of these options.")
+@click.option("--agents", callback=parse_names, required=True, help="Names, separated by commas.")
+@click.option("--depths", callback=parse_numbers, help="Sizes of the environment, separated by commas.")
+@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="How many seeds.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option("--episodes", type=click.IntRange(min=1), default=1000, show_default=True, help="Most episodes a run.")
+@click.option("--full", is_flag=True, help="Go on after the learning time.")
+@click.option("--timeout", type=float, help="Most seconds a run; one that takes longer is recorded as such.")
+@click.option("--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True)
+@click.option("--scheduler", help="Address of a running Dask scheduler.")
+@click.option("--workers", type=click.IntRange(min=1), help="Workers on this machine (default: one a core).")
+@click.option("--transitions", type=click.Choice(["known", "revealed", "dirichlet"]), help="What agents are told.")
+@click.option("--prior", callback=parse_prior, help="NAME or NAME:KEY=VALUE,… for the agents that take one.")
+@click.option("--env-option", "env_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
+@click.option("--agent-option", "agent_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted comparison in --out.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory of the store.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table of results as JSON.")
+def compare_command(environment: str, **options: Any) -> None:
+    """Compare agents on ENV: a grid of depths and seeds, every finished run kept in a SQLite store.
+
+    \b
+    Examples:
+      qposterior compare deep-sea --agents abrl,psrl,rlsvi --depths 5,10,20 --seeds 20 --out runs/sweep
+      qposterior compare deep-sea --agents abrl,psrl --depths 5,10 --out runs/sweep --resume
+      qposterior compare river-swim --agents abrl,q-learning --engine dask --out runs/river
+    """
+    from qposterior.experiments.compare import compare
+    from qposterior.experiments.statistics import summarise_runs
+    from qposterior.model.prior import prior_to_dict
+
+    seeds = list(range(options["seed"], options["seed"] + options["seeds"]))
+    found = compare(
+        environment,
+        agents=options["agents"],
+        depths=options["depths"],
+        seeds=seeds,
+        out=options["out"],
+        engine=options["engine"],
+        scheduler=options["scheduler"],
+        workers=options["workers"],
+        resume=options["resume"],
+        progress_fn=_progress(),
+        episodes=options["episodes"],
+        full=options["full"],
+        timeout=options["timeout"],
+        transitions=options["transitions"],
+        prior=None if options["prior"] is None else prior_to_dict(options["prior"]),
+        env_options=dict(options["env_option"]),
+        agent_options=dict(options["agent_option"]),
+    )
+    table = summarise_runs(found.runs)
+    if options["as_json"]:
+        click.echo(table.to_json(orient="records", indent=2))
+    else:
+        _print(table, environment)
+        click.echo(str(found.folder))
+    failed = found.runs[found.runs["status"] == "failed"]
+    if len(failed):
+        click.echo(f"qposterior: {len(failed)} runs failed, the first with: {failed['error'].iloc[0]}", err=True)
+
+
+def _print(table: pd.DataFrame, environment: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=f"Learning time on {environment}", title_justify="left")
+    for column in ("agent", "depth", "solved", "mean [95 %]", "median", "seconds"):
+        shown.add_column(column, justify="left" if column == "agent" else "right")
+    for row in table.to_dict(orient="records"):
+        bound = "" if row["solved"] == row["runs"] else "≥ "
+        shown.add_row(
+            str(row["agent"]),
+            "–" if row["depth"] != row["depth"] or row["depth"] is None else f"{row['depth']:.0f}",
+            f"{row['solved']}/{row['runs']}",
+            f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
+            "–" if row["median"] == float("inf") else f"{row['median']:.0f}",
+            f"{row['seconds']:.2f}",
+        )
+    Console(width=None if sys.stdout.isatty() else 100).print(shown)
+
+
+def _progress() -> Callable[[int, int, dict[str, Any]], None]:
+    """Return the function that shows on stderr how far the comparison is, and how long it will still take."""
+    started = time.perf_counter()
+    first: list[int] = []
+
+    def report(done: int, total: int, row: dict[str, Any]) -> None:
+        first[:] = first or [done - 1]
+        left = (time.perf_counter() - started) / max(done - first[0], 1) * (total - done)
+        learned = row["status"] if row["status"] != "done" else f"learned {row.get('learning_time') or '–'}"
+        depth = "" if row["depth"] is None else f" depth {row['depth']}"
+        text = f"{done}/{total}  {row['agent']}{depth} seed {row['seed']}: {learned}  about {left:.0f} s left"
+        click.echo(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, err=True, nl=not sys.stderr.isatty())
+        if done == total and sys.stderr.isatty():
+            click.echo("", err=True)
+
+    return report

@@ -1,0 +1,250 @@
+"""A grid of independent runs, on the cores of this machine or on a Dask cluster, into one store."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qposterior.agents.registry import AGENTS, make_agent
+from qposterior.environments.registry import ENVIRONMENTS, make_environment
+from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
+from qposterior.experiments.explore import Run, World, explore, make_world, spawn_seeds
+from qposterior.experiments.run_directory import SETTINGS_FILE, versions
+from qposterior.experiments.store import Store, locked, run_key
+from qposterior.model.prior import prior_from_dict
+from qposterior.world.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ENGINES = ("local", "dask")
+ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One run, as plain data that any worker can be sent."""
+
+    agent: str
+    environment: str
+    depth: int | None
+    seed: int
+    episodes: int = 1000
+    full: bool = False  # go on after the learning time
+    timeout: float | None = None  # seconds
+    transitions: str | None = None
+    prior: dict[str, Any] | None = None
+    env_options: dict[str, Any] = field(default_factory=dict)
+    agent_options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a comparison left in its folder."""
+
+    folder: Path
+    runs: pd.DataFrame  # a row per run, with status and error
+    episodes: pd.DataFrame  # a row per episode
+
+
+class _TimeUpError(Exception):
+    """A run has passed its time."""
+
+
+def build_world(spec: RunSpec) -> World:
+    """Return the world of a run."""
+    if spec.environment in ENVIRONMENTS:
+        size = {} if spec.depth is None else {"depth": spec.depth}
+        return make_world(make_environment(spec.environment, **size, **spec.env_options))
+    return make_world(spec.environment, **spec.env_options)
+
+
+def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run one run and return its row and its episodes; an error or a timeout is a result too."""
+    started, latest = time.perf_counter(), list[Run]()
+
+    def after_episode(run: Run) -> None:
+        latest[:] = [run]
+        if spec.timeout is not None and time.perf_counter() - started > spec.timeout:
+            raise _TimeUpError
+
+    status, error = "done", None
+    try:
+        world = build_world(spec)
+        if world.mdp is None:
+            raise InvalidInputError(f"environment {spec.environment!r} has no transition table `unwrapped.P`")
+        prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
+        agent = make_agent(
+            spec.agent,
+            world.mdp,
+            horizon=world.cap,
+            transitions=spec.transitions,
+            seed=spawn_seeds(spec.seed)[1],
+            **prior,
+            **spec.agent_options,
+        )
+        explore(
+            agent,
+            world,
+            episodes=spec.episodes,
+            seed=spec.seed,
+            depth=spec.depth,
+            until_learned=not spec.full,
+            keep_transitions=False,
+            callback=after_episode,
+        )
+    except _TimeUpError:
+        status = "timeout"
+    except Exception as problem:
+        status, error = "failed", "".join(traceback.format_exception_only(problem)).strip()
+    summary = latest[0].summary() if latest else {"episodes": 0, "seconds": time.perf_counter() - started}
+    key = {"agent": spec.agent, "environment": spec.environment, "depth": spec.depth, "seed": spec.seed}
+    return summary | key | {"status": status, "error": error}, latest[0].rows if latest else []
+
+
+def make_grid(
+    environment: str, *, agents: Sequence[str], depths: Sequence[int | None], seeds: Sequence[int], **common: Any
+) -> list[RunSpec]:
+    """Return the runs of a grid, shallow seas first; a bad name is found before anything runs."""
+    for agent in agents:
+        if agent not in AGENTS:
+            raise unknown_name("agent", agent, AGENTS)
+    if not (agents and depths and seeds):
+        raise InvalidInputError("a comparison needs at least one agent, one depth (or none at all) and one seed")
+    grid = [
+        RunSpec(agent=agent, environment=environment, depth=depth, seed=seed, **common)
+        for depth in depths
+        for seed in seeds
+        for agent in agents
+    ]
+    build_world(grid[0])
+    return grid
+
+
+def compare(
+    environment: str,
+    *,
+    agents: Sequence[str],
+    out: str | Path,
+    depths: Sequence[int] | None = None,
+    seeds: int | Sequence[int] = 20,
+    engine: str = "local",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    progress_fn: Callable[[int, int, dict[str, Any]], None] | None = None,
+    **common: Any,
+) -> Comparison:
+    """Run every agent at every depth with every seed, and keep the rows in a SQLite store in `out`.
+
+    `engine="local"` uses the cores of this machine, one thread a worker; `"dask"` a running cluster at `scheduler`, or
+    one that is started here and closed. The results are the same, apart from seconds. `resume` does what an earlier,
+    interrupted comparison in `out` has left. `common` are the other fields of `RunSpec`. `progress_fn` gets (runs done,
+    all runs, the row of the last one).
+    """
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    grid = make_grid(environment, agents=agents, depths=depths or [None], seeds=list(numbers), **common)
+    folder = Path(out)
+    _prepare(folder, grid, resume=resume)
+    with locked(folder):
+        store = Store(folder)
+        try:
+            finished = store.finished()
+            left = [spec for spec in grid if run_key(asdict(spec)) not in finished]
+            for done, (row, episodes) in enumerate(_results(left, engine, scheduler, workers), start=1):
+                store.add(row, episodes)
+                if progress_fn is not None:
+                    progress_fn(len(grid) - len(left) + done, len(grid), row)
+            return Comparison(folder=folder, runs=store.runs(), episodes=store.episodes())
+        finally:
+            store.close()
+
+
+def read_comparison(folder: str | Path) -> Comparison:
+    """Return what a comparison, finished or not, has left in a folder."""
+    folder = Path(folder)
+    if not (folder / "runs.sqlite").exists():
+        raise InvalidInputError(f"{folder} holds no comparison (no runs.sqlite); run `qposterior compare` first")
+    store = Store(folder)
+    try:
+        return Comparison(folder=folder, runs=store.runs(), episodes=store.episodes())
+    finally:
+        store.close()
+
+
+def _prepare(folder: Path, grid: list[RunSpec], *, resume: bool) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / SETTINGS_FILE
+        if settings.exists() and not resume:
+            raise InvalidInputError(f"{folder} holds a comparison; pass --resume to go on with it, or choose another")
+        if not settings.exists() and any(folder.iterdir()) and not (folder / "lock").exists():
+            raise InvalidInputError(f"{folder} is not empty and holds no comparison; choose another directory")
+        record = {"runs": [asdict(spec) for spec in grid], "versions": versions()}
+        write_atomically(settings, json.dumps(record, indent=1, default=str) + "\n")
+    except OSError as error:
+        raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _results(
+    specs: list[RunSpec], engine: str, scheduler: str | None, workers: int | None
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Yield the results of the runs as they finish."""
+    if not specs:
+        return
+    if engine == "dask":
+        yield from _dask_results(specs, scheduler, workers)
+        return
+    joblib = import_module("joblib")
+    with _environment(ONE_THREAD):
+        # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
+        pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
+        yield from pool(joblib.delayed(run_one)(spec) for spec in reversed(specs))
+
+
+def _dask_results(
+    specs: list[RunSpec], scheduler: str | None, workers: int | None
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    try:
+        distributed = import_module("distributed")
+    except ImportError as error:
+        raise MissingExtraError('engine="dask"', "dask") from error
+    with ExitStack() as stack:
+        address: Any = scheduler
+        if scheduler is None:
+            stack.enter_context(_environment(ONE_THREAD))
+            address = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None
+                )
+            )
+        client = stack.enter_context(distributed.Client(address))
+        futures = client.map(run_one, list(reversed(specs)), pure=False, retries=2)
+        for future in distributed.as_completed(futures):
+            yield future.result()
+            future.release()
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set environment variables for the processes that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,147 @@
+"""Honest numbers from a few runs: intervals by resampling seeds, censored runs counted as such."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError
+from qposterior.world.arrays import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DRAWS = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number and its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def interquartile_mean(values: FloatArray) -> float:
+    """Return the mean without the lowest and the highest quarter, whole values only (as `rliable` has it)."""
+    ordered = np.sort(np.asarray(values, dtype=float))
+    cut = int(0.25 * ordered.size)
+    return float(ordered[cut : ordered.size - cut].mean())
+
+
+def bootstrap(
+    groups: Sequence[FloatArray], statistic_fn: Callable[[list[FloatArray]], float], *, seed: Any = 0
+) -> Estimate:
+    """Return a statistic of several groups with its interval: seeds are drawn again within each group (stratified)."""
+    rng = np.random.default_rng(seed)
+    if any(len(group) == 0 for group in groups):
+        raise InvalidInputError("every group needs at least one run")
+    again = [statistic_fn([group[rng.integers(len(group), size=len(group))] for group in groups]) for _ in range(DRAWS)]
+    low, high = np.nanquantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    return Estimate(value=float(statistic_fn(list(groups))), low=float(low), high=float(high))
+
+
+def kaplan_meier_median(times: FloatArray, is_observed: BoolArray) -> float:
+    """Return the median of censored times by the Kaplan–Meier estimate; inf where more than half are censored.
+
+    `is_observed` False: the run was stopped at its time without having learned.
+    """
+    order = np.lexsort((~np.asarray(is_observed), times))  # at equal times, events before censorings
+    survival, at_risk = 1.0, len(times)
+    for i in order:
+        if is_observed[i]:
+            survival *= 1.0 - 1.0 / at_risk
+            if survival <= 0.5 + 1e-12:
+                return float(times[i])
+        at_risk -= 1
+    return float("inf")
+
+
+def scaling_exponent(
+    depths: FloatArray, times: FloatArray, is_observed: BoolArray, *, seed: Any = 0, draws: int = 200
+) -> Estimate:
+    """Return b of log T = a + b log depth + σ z by maximum likelihood, censored runs at their limit (a Tobit fit).
+
+    The interval resamples seeds within each depth.
+    """
+    depths, times = np.asarray(depths, dtype=float), np.asarray(times, dtype=float)
+    is_observed = np.asarray(is_observed, dtype=bool)
+    if np.unique(depths).size < 2:
+        raise InvalidInputError("an exponent needs runs at two depths or more")
+    if np.unique(depths[is_observed]).size < 2:
+        raise InvalidInputError("an exponent needs solved runs at two depths or more")
+    rng = np.random.default_rng(seed)
+    groups = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
+    again = []
+    for _ in range(draws):
+        chosen = np.concatenate([rng.choice(group, group.size) for group in groups])
+        if np.unique(depths[chosen][is_observed[chosen]]).size >= 2:
+            again.append(_tobit_slope(depths[chosen], times[chosen], is_observed[chosen]))
+    low, high = np.quantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    return Estimate(value=_tobit_slope(depths, times, is_observed), low=float(low), high=float(high))
+
+
+def _tobit_slope(depths: FloatArray, times: FloatArray, is_observed: BoolArray) -> float:
+    from scipy.optimize import minimize
+    from scipy.special import log_ndtr
+
+    x, y = np.log(depths), np.log(times)
+    slope, intercept = np.polyfit(x[is_observed], y[is_observed], 1)
+    spread = max(float(np.std(y[is_observed] - intercept - slope * x[is_observed])), 1e-3)
+    if is_observed.all():
+        return float(slope)  # least squares is the maximum
+
+    def loss(parameters: FloatArray) -> float:
+        a, b, log_sd = parameters
+        z = (y - a - b * x) / np.exp(log_sd)
+        return float(-np.sum(np.where(is_observed, -0.5 * z**2 - log_sd, log_ndtr(-z))))
+
+    found = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
+    return float(found.x[1])
+
+
+def prob_beats(one: FloatArray, other: FloatArray, *, seed: Any = 0) -> Estimate:
+    """Return P(a run of `one` needs less than a run of `other`), ties counted half; a censored run is `inf`."""
+
+    def share(groups: list[FloatArray]) -> float:
+        first, second = groups[0][:, None], groups[1][None, :]
+        return float(np.mean((first < second) + 0.5 * (first == second)))
+
+    return bootstrap([np.asarray(one, dtype=float), np.asarray(other, dtype=float)], share, seed=seed)
+
+
+def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per agent and depth of a comparison: solved, mean learning time with its interval, median, seconds.
+
+    A run that has not learned counts at the episodes it had: the mean is then a lower bound. Failed runs are left out.
+    """
+    import pandas as pd
+
+    rows = []
+    for _, group in runs[runs["status"] != "failed"].fillna({"depth": -1}).groupby(["agent", "depth"], sort=True):
+        solved = group["learning_time"].notna().to_numpy()
+        times = group["learning_time"].fillna(group["episodes"]).to_numpy(dtype=float)
+        mean = bootstrap([times], lambda groups: float(np.mean(groups[0])))
+        depth = int(group["depth"].iloc[0])
+        rows.append(
+            {
+                "agent": group["agent"].iloc[0],
+                "depth": None if depth == -1 else depth,
+                "runs": len(group),
+                "solved": int(solved.sum()),
+                "mean": mean.value,
+                "low": mean.low,
+                "high": mean.high,
+                "median": kaplan_meier_median(times, solved),
+                "seconds": float(group["seconds"].mean()),
+            }
+        )
+    return pd.DataFrame(rows)

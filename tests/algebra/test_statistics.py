@@ -1,0 +1,72 @@
+"""Statistics of comparisons: closed forms, censoring, and exponents that are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import qposterior as qp
+from qposterior.experiments.statistics import (
+    bootstrap,
+    interquartile_mean,
+    kaplan_meier_median,
+    prob_beats,
+    scaling_exponent,
+)
+
+
+def test_the_interquartile_mean_is_scipy_s_trimmed_mean():
+    values = np.random.default_rng(0).lognormal(0.0, 1.0, 37)
+    np.testing.assert_allclose(interquartile_mean(values), stats.trim_mean(values, 0.25))
+
+
+def test_bootstrap_intervals_cover_the_mean_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for seed in range(100):
+        found = bootstrap([rng.exponential(2.0, 40)], lambda groups: float(np.mean(groups[0])), seed=seed)
+        hits += found.low <= 2.0 <= found.high
+    assert 85 <= hits <= 100  # 95 % nominal, a little less on a skewed sample; P(< 85) is below 1e-3 at 93 %
+    with pytest.raises(qp.InvalidInputError, match="at least one run"):
+        bootstrap([np.array([])], lambda groups: 0.0)
+
+
+def test_kaplan_meier_by_hand():
+    # Without censoring the median; with it the textbook product: 4 at risk after one is censored at 2.
+    assert kaplan_meier_median(np.array([5.0, 1.0, 3.0]), np.ones(3, dtype=bool)) == 3.0
+    times = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    seen = np.array([True, False, True, True, False, True])
+    # S(1) = 5/6, S(3) = 5/6 · 3/4 = 0.625, S(4) = 0.625 · 2/3 = 0.417.
+    assert kaplan_meier_median(times, seen) == 4.0
+    assert kaplan_meier_median(np.full(4, 9.0), np.array([True, False, False, False])) == np.inf
+    # An event and a censoring at the same time: the event comes first.
+    assert kaplan_meier_median(np.array([2.0, 2.0]), np.array([False, True])) == 2.0
+
+
+@pytest.mark.parametrize("limit", [np.inf, 400.0])
+def test_exponents_are_recovered_with_and_without_censoring(limit):
+    rng = np.random.default_rng(1)
+    depths = np.repeat([5.0, 10.0, 20.0, 40.0], 20)
+    times = 0.8 * depths**1.7 * rng.lognormal(0.0, 0.3, depths.size)
+    censored = np.minimum(times, limit)
+    found = scaling_exponent(depths, censored, times <= limit)
+    assert found.low < 1.7 < found.high
+    assert abs(found.value - 1.7) < 0.12
+    if np.isfinite(limit):
+        assert np.mean(times > limit) > 0.1
+        naive = np.polyfit(np.log(depths), np.log(censored), 1)[0]
+        assert naive < found.value - 0.02  # taking the limit for the truth flattens the slope
+
+
+def test_exponents_need_two_depths_that_were_solved():
+    with pytest.raises(qp.InvalidInputError, match="two depths"):
+        scaling_exponent(np.array([5.0, 5.0]), np.array([1.0, 2.0]), np.array([True, True]))
+    with pytest.raises(qp.InvalidInputError, match="solved runs"):
+        scaling_exponent(np.array([5.0, 9.0]), np.array([1.0, 2.0]), np.array([True, False]))
+
+
+def test_the_probability_to_beat_counts_ties_half_and_censored_runs_last():
+    one, other = np.array([1.0, 2.0, np.inf]), np.array([2.0, np.inf])
+    # Pairs: 1<2, 1<inf, 2=2, 2<inf, inf>2, inf=inf → (1 + 1 + ½ + 1 + 0 + ½) / 6.
+    np.testing.assert_allclose(prob_beats(one, other).value, 4.0 / 6.0)

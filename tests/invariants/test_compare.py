@@ -1,0 +1,221 @@
+"""Comparisons: the same rows whatever the engine; nothing lost to a kill, a failure, a timeout or a second sweep."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from qposterior.experiments.compare import read_comparison
+from qposterior.experiments.statistics import summarise_runs
+from qposterior.experiments.store import locked
+
+GRID = {"agents": ["r-max", "psrl"], "depths": [4, 5], "seeds": 2, "episodes": 60}
+
+
+def without_seconds(found):
+    return found.runs.drop(columns="seconds"), found.episodes.drop(columns="seconds")
+
+
+def assert_same(one, other):
+    for ours, theirs in zip(without_seconds(one), without_seconds(other), strict=True):
+        assert ours.to_csv() == theirs.to_csv()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    return qp.compare("deep-sea", out=tmp_path_factory.mktemp("reference") / "sweep", **GRID)
+
+
+def test_a_comparison_keeps_a_row_per_run_and_per_episode(reference):
+    assert len(reference.runs) == 8
+    assert set(reference.runs["status"]) == {"done"}
+    assert reference.runs["error"].isna().all()
+    run = reference.runs.iloc[0]
+    mine = reference.episodes.query("agent == @run.agent and depth == @run.depth and seed == @run.seed")
+    assert len(mine) == run["episodes"]
+    np.testing.assert_allclose(mine["regret"].sum(), run["cumulative_regret"])
+    # The same run by hand.
+    sea = qp.make_environment("deep-sea", depth=4)
+    from qposterior.experiments.explore import make_world, spawn_seeds
+
+    world = make_world(sea)
+    agent = qp.make_agent("r-max", sea, horizon=world.cap, seed=spawn_seeds(1)[1])
+    alone = qp.explore(agent, world, episodes=60, seed=1, until_learned=True)
+    kept = reference.runs.query("agent == 'r-max' and depth == 4 and seed == 1").iloc[0]
+    assert (kept["learning_time"], kept["episodes"]) == (alone.learning_time, len(alone.rows))
+    table = summarise_runs(reference.runs)
+    assert table[["agent", "depth", "runs"]].to_numpy().tolist()[0] == ["psrl", 4, 2]
+
+
+def test_dask_gives_the_same_rows(reference, tmp_path):
+    pytest.importorskip("distributed")
+    assert_same(qp.compare("deep-sea", out=tmp_path / "dask", engine="dask", workers=2, **GRID), reference)
+
+
+def start(arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        **options,
+    )
+
+
+def wait_for(condition, seconds=90.0):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.1)
+
+
+def count_runs(path):
+    if not path.exists():
+        return 0
+    try:
+        with sqlite3.connect(path) as connection:
+            return connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+
+
+def test_a_real_cluster_survives_the_loss_of_a_worker(reference, tmp_path):
+    pytest.importorskip("distributed")
+    scheduler_file = tmp_path / "scheduler.json"
+    scheduler = start(
+        [
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(scheduler_file),
+        ]
+    )
+    workers = []
+    try:
+        wait_for(lambda: scheduler_file.exists() and scheduler_file.read_text().strip())
+        address = json.loads(scheduler_file.read_text())["address"]
+        workers = [
+            start(["-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"])
+            for _ in range(2)
+        ]
+        killed = []
+
+        def kill_one(done, total, row):
+            if not killed:
+                os.killpg(workers[0].pid, signal.SIGKILL)
+                killed.append(row)
+
+        found = qp.compare(
+            "deep-sea", out=tmp_path / "cluster", engine="dask", scheduler=address, progress_fn=kill_one, **GRID
+        )
+    finally:
+        for process in [*workers, scheduler]:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    assert killed
+    assert_same(found, reference)
+
+
+def test_a_killed_comparison_resumes_without_repeating_or_losing_a_run(reference, tmp_path):
+    out = tmp_path / "killed"
+    command = ["-m", "qposterior", "compare", "deep-sea", "--agents", "r-max,psrl", "--depths", "4,5", "--seeds", "2"]
+    command += ["--episodes", "60", "--workers", "1", "--out", str(out)]
+    process = start(command)
+    wait_for(lambda: count_runs(out / "runs.sqlite") >= 2 or process.poll() is not None)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = count_runs(out / "runs.sqlite")
+    assert before >= 2
+    ran = []
+    found = qp.compare("deep-sea", out=out, resume=True, progress_fn=lambda done, total, row: ran.append(row), **GRID)
+    assert len(ran) == 8 - before
+    assert_same(found, reference)
+    # A finished one has nothing left to do, and one that was never begun just begins.
+    assert_same(
+        qp.compare("deep-sea", out=out, resume=True, progress_fn=lambda *_: pytest.fail("ran again"), **GRID), found
+    )
+    fresh = qp.compare("deep-sea", out=tmp_path / "fresh", resume=True, **GRID)
+    assert_same(fresh, reference)
+
+
+def test_failures_and_timeouts_are_recorded_and_the_rest_goes_on(tmp_path):
+    found = qp.compare(
+        "deep-sea", agents=["random", "abrl-exact"], depths=[12], seeds=1, episodes=40, out=tmp_path / "one", workers=1
+    )
+    status = found.runs.set_index("agent")
+    assert status.loc["random", "status"] == "done"
+    assert status.loc["abrl-exact", "status"] == "failed"
+    assert "policy cells" in status.loc["abrl-exact", "error"]
+    slow = qp.compare("deep-sea", agents=["random"], depths=[6], seeds=1, timeout=1e-9, out=tmp_path / "two", workers=1)
+    assert slow.runs["status"].tolist() == ["timeout"]
+    assert slow.runs["episodes"].tolist() == [1]
+    # Failed runs are tried again on resume; those past their time are not.
+    again = []
+    options = {"agents": ["random", "abrl-exact"], "depths": [12], "seeds": 1, "episodes": 40, "workers": 1}
+    qp.compare(
+        "deep-sea",
+        out=tmp_path / "one",
+        resume=True,
+        progress_fn=lambda d, t, row: again.append(row["agent"]),
+        **options,
+    )
+    assert again == ["abrl-exact"]
+
+
+def test_what_cannot_be_is_refused_before_anything_is_lost(tmp_path, reference):
+    with pytest.raises(qp.InvalidInputError, match="--resume"):
+        qp.compare("deep-sea", out=reference.folder, **GRID)
+    with pytest.raises(qp.InvalidInputError, match="psrl"):
+        qp.compare("deep-sea", agents=["prsl"], out=tmp_path / "a")
+    with pytest.raises(qp.InvalidInputError, match="engine"):
+        qp.compare("deep-sea", agents=["psrl"], out=tmp_path / "a", engine="ray")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(qp.InvalidInputError, match="not empty"):
+        qp.compare("deep-sea", agents=["psrl"], out=tmp_path / "mine")
+    assert not (tmp_path / "a").exists()
+    with locked(reference.folder), pytest.raises(qp.InvalidInputError, match="another comparison"):
+        qp.compare("deep-sea", out=reference.folder, resume=True, **GRID)
+    with pytest.raises(qp.InvalidInputError, match="holds no comparison"):
+        read_comparison(tmp_path / "nowhere")
+    assert_same(read_comparison(reference.folder), reference)
+
+
+def test_a_store_that_cannot_be_written_says_so_and_keeps_what_is_there(tmp_path, reference, monkeypatch):
+    from qposterior.experiments.store import Store
+
+    store = Store(reference.folder)
+    before = store.runs()
+    store._connection.execute("PRAGMA query_only = ON")  # as a full disk would: every write fails
+    with pytest.raises(qp.QPosteriorError, match="finished runs are kept"):
+        store.add(before.iloc[0].to_dict() | {"seed": 99}, [])
+    assert len(store.runs()) == len(before)
+    store.close()
+
+
+def test_the_command_line_reads_a_settings_file(tmp_path):
+    settings = tmp_path / "sweep.toml"
+    settings.write_text('agents = ["r-max", "random"]\ndepths = [4]\nseeds = 3\nepisodes = 20\n')
+    command = [sys.executable, "-m", "qposterior", "compare", "deep-sea", "--settings", str(settings), "--seeds", "1"]
+    answer = subprocess.run(
+        [*command, "--out", str(tmp_path / "out"), "--json"], capture_output=True, text=True, check=True
+    )
+    rows = json.loads(answer.stdout)
+    assert [(row["agent"], row["depth"], row["runs"]) for row in rows] == [("r-max", 4, 1), ("random", 4, 1)]
+    settings.write_text("agnets = 1\n")
+    answer = subprocess.run([*command, "--out", str(tmp_path / "no")], capture_output=True, text=True, check=False)
+    assert answer.returncode == 2
+    assert "no option 'agnets'" in answer.stderr
