@@ -85,6 +85,23 @@ def test_kernels_are_drawn_by_jump_distance_per_gradient():
     assert 0.5 < bounds.step <= LARGEST_STEP
 
 
+def test_jump_distances_count_in_standard_deviations():
+    # The second coordinate is given a hundredth of its variance: its jumps count a hundredfold and favour long moves;
+    # had wide directions counted, the first alone would decide.
+    target = Gaussian([100.0, 1.0])
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((6000, 2)) * target.scales
+    bounds = Bounds(step=1.0, leapfrog=5)
+    kernel, _ = adapt_kernel(target, x, variance=np.array([100.0**2, 0.01]), bounds=bounds, rng=rng)
+    step, length = rng.uniform(0.0, 1.0, 400_000), rng.integers(1, 6, 400_000)
+    time = step * length
+    jump = (2.0 - 2.0 * np.cos(time) + 100.0 * (2.0 - 2.0 * np.cos(0.1 * time))) / length
+    wide = (2.0 - 2.0 * np.cos(time)) / length
+    expected = np.average(length, weights=jump)
+    assert expected > np.average(length, weights=wide) + 0.25
+    np.testing.assert_allclose(kernel.num_steps.mean(), expected, atol=0.1)
+
+
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
 def test_where_every_trial_is_lost_the_steps_become_small():
     target = Gaussian([1e-6])

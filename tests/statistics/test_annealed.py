@@ -10,7 +10,7 @@ import qposterior as qp
 from calibration import as_deterministic, halves, rank_statistic, sequential_draws, simulate
 from problems import noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings, adaptive_update, simple_update
-from qposterior.inference.smc.cloud import draw_prior_cloud
+from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.smc.one_step import MoveSettings
 from qposterior.model.likelihood import Noise, Tolerance
@@ -225,6 +225,14 @@ def test_prior_draws_below_a_wall_are_a_truncated_normal():
     assert stats.kstest(theta, law.cdf).pvalue > 1e-4
     with pytest.raises(qp.InvalidInputError, match="hard wall"):
         draw_prior_cloud(4, BoundedPrior(softness=1.0), Tolerance(), 5, np.random.default_rng(0))
+
+
+def test_resampled_particles_are_equally_weighted_and_the_evidence_stays():
+    cloud = Cloud(theta=np.arange(8.0).reshape(4, 2), log_weights=np.log([0.1, 0.2, 0.3, 0.4]), log_evidence=-3.0)
+    cloud.select(np.array([3, 3, 1]))
+    np.testing.assert_allclose(cloud.weights, 1.0 / 3.0)
+    np.testing.assert_array_equal(cloud.theta[:, 0], [6.0, 6.0, 2.0])
+    assert cloud.log_evidence == -3.0
 
 
 def test_a_pilot_run_settles_on_a_tolerance_and_says_so():

@@ -138,7 +138,8 @@ class OneLookSampler(SequentialSampler):
             leapfrog += steps
             # A slow stochastic approximation: one step size serves the whole run.
             tuning.step = float(np.clip(tuning.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE)), 1e-3, 2.0))
-            x, density = gibbs(target, move.x, move.density, self.rng)
+            x, density = move.x, move.density
+        x, _ = gibbs(target, x, density, self.rng)  # one sweep: with exact weights there is little left to mix
         self.step = tuning.step
         self._set(target, x)
         self._note(

@@ -400,6 +400,12 @@ def sweep_particle(
         u = free[j]
         if layout.row_of[u] >= 0:
             continue
+        if layout.component_of[layout.pair_state[u]] < 0:  # nothing that was seen leads there: the prior itself
+            top = (prior.upper - prior.mean) / prior.scale if prior.wall == HARD_Q else inf
+            psi[u] = prior.mean + prior.scale * truncated_quantile(-inf, top, uniforms[j, 1])
+            x[j] = psi[u]
+            work.theta[u] = psi[u]
+            continue
         number = conditional_pieces(layout, prior, psi, u, work, pieces, policies)
         drawn, i = draw_piecewise(pieces, number, uniforms[j, 0], uniforms[j, 1])
         if i >= 0:
