@@ -4,13 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_DIR ?= runs/demo
 
-.PHONY: demo test lint docs verify bench clean
+.PHONY: demo test browser lint docs verify bench clean
 
 demo: $(VENV)/.installed-demo
 	@$(BIN)/qposterior explore deep-sea --agent abrl --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
 
-test: lint
+test: lint browser
 	$(BIN)/python -m pytest
+
+# The pages are tested in Debian's Chromium, which is installed where that is possible; without it those tests skip.
+browser:
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+		|| echo "no browser: the tests of the pages will be skipped"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -42,7 +47,7 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,tensorboard]" --group dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
@@ -50,5 +55,5 @@ $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,tensorboard]" --group dev --group bench
 	@touch $@

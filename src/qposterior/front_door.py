@@ -72,6 +72,8 @@ def posterior(
         raise InvalidInputError(
             'the transitions seen are counts, not known rows; record them as revealed (transitions="revealed")'
         )
+    if features is not None and (method not in ("hmc", "tempering") or isinstance(prior, RewardPrior)):
+        raise InvalidInputError('a linear Q (features=) takes method="hmc" or "tempering" and a GaussianPrior')
     rng = make_rng(seed)
     described = {
         "prior": prior_to_dict(prior),
@@ -133,7 +135,9 @@ def _target_maker(
     def make(tolerance: float | None) -> Target:
         chosen = likelihood
         if tolerance is not None and isinstance(likelihood, Tolerance):
-            chosen = Tolerance(tolerance=tolerance, kernel=likelihood.kernel)
+            # Tolerances that differ by pair keep their ratios on the way up the ladder.
+            shape = np.asarray(likelihood.tolerance) / np.max(likelihood.tolerance)
+            chosen = Tolerance(tolerance=tolerance * shape, kernel=likelihood.kernel)
         if features is not None:
             if not isinstance(prior, GaussianPrior):
                 raise InvalidInputError("a linear Q takes a GaussianPrior on its weights")

@@ -144,3 +144,24 @@ def test_particles_outside_the_reach_of_bellman_coordinates_are_known():
     proper = np.array([[0.0, 1.0, 0.0, -1.0], [5.0, 1.0, 6.0, 2.0]])
     assert target.contains(proper).tolist() == [True, False]
     assert QTarget(seen, GaussianPrior(), Tolerance(tolerance=0.5)).contains(proper).all()
+
+
+def test_a_cloud_without_weight_is_an_error_not_a_search_without_end():
+    with pytest.raises(qp.QPosteriorError, match="none is proper"):
+        ess_adapt(np.full(3, -np.inf), lambda e: np.zeros(3), start=np.inf, target=1.0, factor=0.7)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "student", "laplace"])
+def test_a_deterministic_reward_is_one_reading_whatever_the_noise(kind):
+    mdp, plain = random_problem("acyclic", 1, share=0.6)
+    repeated, noisy = qp.Experience(mdp.space), qp.Experience(mdp.space, rewards="noisy")
+    for k in plain.observed_pairs:
+        place = int(mdp.space.pair_state[k]), int(mdp.space.pair_action[k])
+        row = mdp.transitions.row(int(k))
+        for seen, times in ((repeated, 5), (noisy, 1)):
+            for _ in range(times):
+                seen.record(*place, float(mdp.rewards[k]), int(row[0][0]), row=row)
+    theta = np.random.default_rng(1).normal(0.0, 2.0, (4, mdp.space.num_pairs))
+    noise = Noise(kind=kind, scale=0.7)
+    ours, theirs = (QTarget(seen, GaussianPrior(), noise).log_likelihood(theta) for seen in (repeated, noisy))
+    np.testing.assert_allclose(ours, theirs)

@@ -15,7 +15,7 @@ import pytest
 
 import qposterior as qp
 from qposterior.experiments.compare import read_comparison
-from qposterior.experiments.statistics import summarise_runs
+from qposterior.experiments.statistics import censored_times, summarise_runs
 from qposterior.experiments.store import locked
 
 GRID = {"agents": ["r-max", "psrl"], "depths": [4, 5], "seeds": 2, "episodes": 60}
@@ -219,3 +219,21 @@ def test_the_command_line_reads_a_settings_file(tmp_path):
     answer = subprocess.run([*command, "--out", str(tmp_path / "no")], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert "no option 'agnets'" in answer.stderr
+
+
+def test_a_resumed_comparison_may_grow_but_not_change(tmp_path):
+    out, options = tmp_path / "sweep", {"agents": ["random"], "depths": np.array([4]), "workers": 1}
+    qp.compare("deep-sea", out=out, seeds=np.arange(1), episodes=5, **options)
+    with pytest.raises(qp.InvalidInputError, match="episodes=5, not 50"):
+        qp.compare("deep-sea", out=out, seeds=1, episodes=50, resume=True, **options)
+    assert {run["episodes"] for run in json.loads((out / "settings.json").read_text())["runs"]} == {5}
+    found = qp.compare("deep-sea", out=out, seeds=np.arange(3), episodes=5, resume=True, **options)
+    assert found.runs["seed"].tolist() == [0, 1, 2]
+
+
+def test_runs_that_have_not_learned_are_censored_where_they_could_have_shown_it(reference):
+    runs = reference.runs.head(2).assign(learning_time=[np.nan, 30.0], episodes=[500, 60])
+    times, solved = censored_times(runs)
+    assert (times.tolist(), solved.tolist()) == ([500.0, 30.0], [False, True])
+    times, _ = censored_times(runs.assign(environment="river-swim"))
+    assert times.tolist() == [401.0, 30.0]

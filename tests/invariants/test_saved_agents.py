@@ -118,3 +118,15 @@ def test_one_thread_or_two_give_the_same_bytes(name, monkeypatch):
         qp.explore(agent, sea, episodes=3, seed=0)
         draws.append(agent.sampler.cloud.theta.tobytes())
     assert len(set(draws)) == 1
+
+
+def test_states_may_be_numpy_integers_and_other_generators_are_refused(tmp_path):
+    sea = qp.make_environment("deep-sea", depth=4)
+    agent = qp.PosteriorSamplingAgent(sea.space, seed=0)
+    agent.begin_episode(np.int64(0))
+    agent.act(np.int64(0))
+    agent.save(tmp_path / "agent.npz")
+    assert qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz").held_plan() is not None
+    other = qp.PosteriorSamplingAgent(sea.space, seed=np.random.Generator(np.random.Philox(1)))
+    with pytest.raises(qp.InvalidInputError, match="Philox"):
+        other.save(tmp_path / "other.npz")

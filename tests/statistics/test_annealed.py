@@ -289,3 +289,26 @@ def test_sequential_samplers_are_calibrated(kind):
 
     statistic, bound = rank_statistic(sequential_draws(start_fn, halves), simulate_fn, 60, 0)
     assert statistic.max() < bound
+
+
+def test_a_pilot_run_counts_only_updates_that_came_to_their_end():
+    sea = qp.make_environment("deep-sea", depth=5)
+    agent = qp.make_agent("abrl-fixed", sea, horizon=4, pilot_updates=3, deadline=2e-3, seed=0)
+    qp.explore(agent, sea, episodes=4, seed=0)
+    assert any(
+        not np.isfinite(row.get("acceptance", np.nan)) for row in agent.sampler.trace
+    )  # some had no time to move
+    assert all(np.isfinite(tolerance) for tolerance in agent.sampler.pilot)
+    late = [row for row in agent.sampler.trace if row["stage"] != "pilot" and row["moves"] == 0]
+    assert not any(row["is_effective"] for row in late)
+
+
+def test_tempering_keeps_tolerances_that_differ_by_pair():
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, -3.0), (0, 1, 1, 1.0, -3.0)], goal=[1])
+    seen = qp.Experience.of_pairs(mdp, [(0, 0), (0, 1)])
+    options = {"tolerance": np.array([0.1, 2.0]), "prior": GaussianPrior(scale=4.0), "coordinates": "q"}
+    chains = qp.posterior(seen, method="tempering", particles=2000, **options)
+    exact = qp.posterior(seen, method="exact", particles=1, **options)
+    np.testing.assert_allclose(chains.sd()[0], exact.sd()[0], rtol=0.15)
+    with pytest.raises(qp.InvalidInputError, match="linear Q"):
+        qp.posterior(seen, method="exact", features=np.ones((2, 1)))

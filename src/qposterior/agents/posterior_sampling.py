@@ -122,7 +122,7 @@ class PosteriorSamplingAgent:
         if self.sampler.update(self.experience, deadline=self.deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
-            self.sampler.move()
+            self.sampler.move(deadline=self.deadline)
         self._policy = self._draw_policy()
 
     def act(self, state: int) -> int:
@@ -135,7 +135,7 @@ class PosteriorSamplingAgent:
             self._visited.clear()
             self._fresh.clear()
             self.redraw()
-        self._visited.add(state)
+        self._visited.add(int(state))
         self._steps += 1
         return int(self._policy[state])
 
@@ -201,6 +201,9 @@ class PosteriorSamplingAgent:
         path = Path(path)
         if path.exists() and not overwrite:
             raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
+        state = self._rng.bit_generator.state
+        if state["bit_generator"] != "PCG64":
+            raise InvalidInputError(f"only agents on NumPy's default generator are saved, not {state['bit_generator']}")
         arrays, facts = self.sampler.pack()
         facts = {
             "format": FORMAT,
@@ -209,7 +212,7 @@ class PosteriorSamplingAgent:
             "noise": None if self.noise is None else asdict(self.noise),
             "discount": self.space.discount,
             "experience": self.experience.to_text(),
-            "random": self._rng.bit_generator.state,
+            "random": state,
             "num_updates": self.num_updates,
             "episode": [sorted(self._visited), sorted(self._fresh), self._steps],
             "sampler": facts,

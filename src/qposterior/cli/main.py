@@ -10,6 +10,7 @@ import qposterior
 from qposterior.cli.compare import compare_command
 from qposterior.cli.explore import explore_command
 from qposterior.cli.list import list_command
+from qposterior.cli.report import report_command
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -29,6 +30,7 @@ def cli() -> None:
 
 cli.add_command(explore_command)
 cli.add_command(compare_command)
+cli.add_command(report_command)
 cli.add_command(list_command)
 
 

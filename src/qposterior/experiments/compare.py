@@ -18,7 +18,7 @@ from qposterior.environments.registry import ENVIRONMENTS, make_environment
 from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
 from qposterior.experiments.explore import Run, World, explore, make_world, spawn_seeds
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
-from qposterior.experiments.store import Store, locked, run_key
+from qposterior.experiments.store import LOCK_FILE, Store, locked, run_key
 from qposterior.model.prior import prior_from_dict
 from qposterior.world.files import write_atomically
 
@@ -153,10 +153,12 @@ def compare(
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    grid = make_grid(environment, agents=agents, depths=depths or [None], seeds=list(numbers), **common)
+    sizes: list[int | None] = [None] if depths is None else [int(depth) for depth in depths]
+    grid = make_grid(environment, agents=agents, depths=sizes, seeds=[int(seed) for seed in numbers], **common)
     folder = Path(out)
-    _prepare(folder, grid, resume=resume)
+    _make_folder(folder, resume=resume)
     with locked(folder):
+        _write_settings(folder, grid)
         store = Store(folder)
         try:
             finished = store.finished()
@@ -182,18 +184,37 @@ def read_comparison(folder: str | Path) -> Comparison:
         store.close()
 
 
-def _prepare(folder: Path, grid: list[RunSpec], *, resume: bool) -> None:
+def _make_folder(folder: Path, *, resume: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        settings = folder / SETTINGS_FILE
-        if settings.exists() and not resume:
+        if (folder / SETTINGS_FILE).exists() and not resume:
             raise InvalidInputError(f"{folder} holds a comparison; pass --resume to go on with it, or choose another")
-        if not settings.exists() and any(folder.iterdir()) and not (folder / "lock").exists():
+        foreign = [entry.name for entry in folder.iterdir() if entry.name != LOCK_FILE]
+        if foreign and not (folder / SETTINGS_FILE).exists():
             raise InvalidInputError(f"{folder} is not empty and holds no comparison; choose another directory")
-        record = {"runs": [asdict(spec) for spec in grid], "versions": versions()}
-        write_atomically(settings, json.dumps(record, indent=1, default=str) + "\n")
     except OSError as error:
         raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
+
+
+def _write_settings(folder: Path, grid: list[RunSpec]) -> None:
+    """Add the grid to the record of the folder; the same run with other settings is refused, not mixed in."""
+    path = folder / SETTINGS_FILE
+    earlier = json.loads(path.read_text())["runs"] if path.exists() else []
+    known = {run_key(spec): spec for spec in earlier}
+    for spec in map(_as_json, grid):
+        before = known.setdefault(run_key(spec), spec)
+        if before != spec:
+            changed = next(name for name in spec if before.get(name) != spec[name])
+            raise InvalidInputError(
+                f"{folder} has runs with {changed}={before.get(changed)!r}, not {spec[changed]!r}; give the same "
+                "settings to go on with it, or choose another directory"
+            )
+    record = {"runs": list(known.values()), "versions": versions()}
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+
+
+def _as_json(spec: RunSpec) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(asdict(spec), default=str)))
 
 
 def _results(
@@ -206,6 +227,10 @@ def _results(
         yield from _dask_results(specs, scheduler, workers)
         return
     joblib = import_module("joblib")
+    if workers == 1 or os.cpu_count() == 1:
+        # In this very process, whose number of threads is settled: the variables would come too late.
+        yield from map(run_one, reversed(specs))
+        return
     with _environment(ONE_THREAD):
         # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
         pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)

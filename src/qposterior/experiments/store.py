@@ -56,7 +56,7 @@ class Store:
     def add(self, run: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         """Write one run with its episodes, whole or not at all; an earlier try of the same run is replaced."""
         run = run | {"depth": _key_depth(run["depth"])}
-        key = [run[name] for name in RUN_KEY]
+        key = [_plain(run[name]) for name in RUN_KEY]
         where = " AND ".join(f"{name} = ?" for name in RUN_KEY)
         try:
             with self._connection:

@@ -87,8 +87,12 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
         scale = ones if likelihood.scale is None else np.full(pairs.size, float(likelihood.scale))
         count, deviation, noise = seen.count[pairs].astype(float), seen.reward_deviation[pairs], likelihood
         learned = likelihood.is_learned
-        if kind != GAUSSIAN:
+        if seen.rewards == "deterministic":  # one reading a pair, however often it was repeated
+            count, deviation = ones, np.zeros(pairs.size)
+        if kind != GAUSSIAN and seen.rewards == "noisy":
             starts, values, weights = seen.readings()
+        elif kind != GAUSSIAN:
+            starts, values, weights = np.arange(pairs.size + 1), seen.reward_mean[pairs], ones
     return _with_norms(
         LikelihoodData(
             kind,

@@ -54,6 +54,7 @@ class AnnealedSampler(SequentialSampler):
     pilot_updates: int = 0
     pilot: list[float] = field(default_factory=list)  # the sharpest tolerance of each update at which the moves worked
     bounds: Bounds = field(default_factory=Bounds)
+    update_start: int = 0  # where in the trace the present update began
     power: float = 1.0  # λ of the newest noisy readings, below 1 while they are being brought in
     before: Experience | None = None  # what was known before them
     _target: TabularTarget | None = None  # of `seen`, made once per update
@@ -75,7 +76,7 @@ class AnnealedSampler(SequentialSampler):
         """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
         settings = settings or AnnealedSettings()
         chain = settings.moves.waste_free
-        if chain is not None and (chain < 2 or particles % chain):
+        if chain is not None and particles % chain:
             raise InvalidInputError(
                 f"waste_free must be at least 2 and divide the particles, got {chain} of {particles}"
             )
@@ -115,10 +116,11 @@ class AnnealedSampler(SequentialSampler):
         if self.final_tolerance is not None:
             self.is_finished = simple_update(self, self.final_tolerance, stop_at)
             return True
-        start = len(self.trace)
+        if self.is_finished:
+            self.update_start = len(self.trace)
         self.is_finished = adaptive_update(self, stop_at)
-        if self.pilot_updates > 0:
-            self._follow_pilot(self.trace[start:])
+        if self.is_finished and self.pilot_updates > 0:
+            self._follow_pilot(self.trace[self.update_start :])
         return True
 
     def _follow_pilot(self, rows: list[dict[str, Any]]) -> None:
@@ -129,8 +131,9 @@ class AnnealedSampler(SequentialSampler):
             self.final_tolerance = float(min(*self.pilot, self.prior.scale))
             self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
 
-    def move(self) -> None:
-        """Move the particles at the target they stand for, until they have mixed."""
+    def move(self, *, deadline: float | None = None) -> None:
+        """Move the particles at the target they stand for, until they have mixed or the time is up."""
+        stop_at = np.inf if deadline is None else time.perf_counter() + deadline
         target = self.target()
         x = target.from_q(self.cloud.theta, self.cloud.log_scale)
         record = {"ess_before": self.cloud.ess, "ess_after": self.cloud.ess, "resampled": False, "log_increment": 0.0}
@@ -142,7 +145,17 @@ class AnnealedSampler(SequentialSampler):
             x = target.from_q(self.cloud.theta, self.cloud.log_scale)
         started = time.perf_counter()
         variance = weighted_variance(x, self.cloud.weights)
-        step = move_cloud(self.cloud, target, x, variance, record, bounds=self.bounds, settings=settings, rng=self.rng)
+        step = move_cloud(
+            self.cloud,
+            target,
+            x,
+            variance,
+            record,
+            bounds=self.bounds,
+            settings=settings,
+            rng=self.rng,
+            stop_at=stop_at,
+        )
         self._note("move", step, target, started)
 
     def pack(self) -> Packed:
@@ -151,6 +164,7 @@ class AnnealedSampler(SequentialSampler):
         return arrays | {"tolerances": self.tolerances}, facts | {
             "final_tolerance": self.final_tolerance,
             "pilot": self.pilot,
+            "update_start": self.update_start,
             "bounds": [self.bounds.step, self.bounds.leapfrog],
             "power": self.power,
             "before": None if self.before is None else self.before.to_text(),
@@ -165,7 +179,7 @@ class AnnealedSampler(SequentialSampler):
             facts["pilot"],
         )
         self.bounds = Bounds(step=facts["bounds"][0], leapfrog=facts["bounds"][1])
-        self.power, self._target = facts["power"], None
+        self.power, self._target, self.update_start = facts["power"], None, facts["update_start"]
         self.before = None if facts["before"] is None else Experience.from_text(facts["before"], self.seen.space)
 
     # -- the two operations --------------------------------------------------------------------------------------------
@@ -340,7 +354,7 @@ def _restore_mixing(sampler: AnnealedSampler, stop_at: float) -> bool:
             return False
         if sampler.raise_floor(stop_at).is_effective:
             return True
-    return True
+    return time.perf_counter() < stop_at
 
 
 def noisy_update(sampler: AnnealedSampler, seen: Experience, stop_at: float = np.inf) -> bool:

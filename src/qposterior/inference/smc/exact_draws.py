@@ -42,13 +42,14 @@ class ExactSampler(SequentialSampler):
 
     def update(self, seen: Experience, *, deadline: float | None = None) -> bool:
         """Enumerate the posterior given `seen` and draw from it."""
-        if np.array_equal(seen.count, self.seen.count):
+        same = seen.count == self.seen.count if seen.rewards == "noisy" else seen.observed == self.seen.observed
+        if np.all(same):
             return False
         self.seen = seen.copy()
         self.move()
         return True
 
-    def move(self) -> None:
+    def move(self, *, deadline: float | None = None) -> None:
         """Draw all particles again."""
         started = time.perf_counter()
         found = Enumeration(self.seen, self.prior, self.likelihood, max_cells=self.max_cells, rng=self.rng)

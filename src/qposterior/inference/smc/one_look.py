@@ -117,11 +117,12 @@ class OneLookSampler(SequentialSampler):
                 self._add_pair(last_first.pop(0), seen)
             self.is_finished = not last_first
         if changed:
-            self.move(self.settings.moves, stop_at=stop_at)
+            self.move(self.settings.moves, deadline=stop_at - time.perf_counter())
         return changed
 
-    def move(self, times: int = 1, *, stop_at: float = np.inf) -> None:
+    def move(self, times: int = 1, *, deadline: float | None = None) -> None:
         """Move every particle at the exact target, `times` trajectories each, with a sweep where policies can loop."""
+        stop_at = np.inf if deadline is None else time.perf_counter() + deadline
         target = self._target(self.seen)
         if target.num_coordinates == 0 or times == 0 or time.perf_counter() >= stop_at:
             return

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
 from qposterior.inference.smc.adaptation import Bounds, Kernel, MixingMonitor, adapt_kernel
 from qposterior.inference.smc.cloud import Cloud
@@ -29,6 +30,10 @@ class MoveSettings:
     check_every: int = 5  # moves between two looks at the mixing, which may stop them
     mixing_threshold: float = 1.5
     waste_free: int | None = None  # chain length P: resample N / P particles, keep all P states of each
+
+    def __post_init__(self) -> None:
+        if self.waste_free is not None and (self.waste_free < 2 or self.max_moves == 0):
+            raise InvalidInputError(f"waste_free must be at least 2, and moves allowed, got {self.waste_free}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +105,10 @@ def move_cloud(
     stop_at: float = np.inf,
 ) -> StepRecord:
     """Adapt the kernel, then move every particle by it until the chains have mixed or M moves are made."""
-    still = (
-        x.shape[1] == 0 or settings.max_moves == 0 or (time.perf_counter() >= stop_at and settings.waste_free is None)
-    )
-    if still:
+    is_late = time.perf_counter() >= stop_at and settings.waste_free is None
+    if is_late or x.shape[1] == 0 or settings.max_moves == 0:
         nothing: dict[str, Any] = dict.fromkeys(("acceptance", "step_size", "trajectory", "mixing_ratio"), np.nan)
-        return StepRecord(**record, **nothing, moves=0, is_effective=True, bounds=bounds)
+        return StepRecord(**record, **nothing, moves=0, is_effective=not is_late, bounds=bounds)
     kernel, bounds = adapt_kernel(target, x, variance=variance, bounds=bounds, rng=rng)
     path, monitor, acceptance = _move(cloud, target, x, kernel, settings, rng, stop_at)
     ratios = monitor.ratios()

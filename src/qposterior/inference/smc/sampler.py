@@ -40,8 +40,8 @@ class SequentialSampler(ABC):
         """
 
     @abstractmethod
-    def move(self) -> None:
-        """Move the particles on where they stand: nothing new was seen."""
+    def move(self, *, deadline: float | None = None) -> None:
+        """Move the particles on where they stand, for nothing new was seen; at most for some seconds."""
 
     def pack(self) -> Packed:
         """Return everything that the continuation depends on."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qposterior.errors import QPosteriorError
 from qposterior.inference.diagnostics import weighted_ess
 from qposterior.world.arrays import FloatArray, IntArray
 
@@ -38,6 +39,11 @@ def ess_adapt(
     now, `start` (infinite for new data), and `target`. `gain_fn(ε)` gives the ``(N,)`` log w_n(ε). The incoming weights
     may be unequal.
     """
+    if not np.isfinite(log_weights.max()):
+        raise QPosteriorError(
+            "every particle has weight 0: none is proper on what is new; use more particles, bring the data in bit by "
+            'bit, or use coordinates="q"'
+        )
     wanted = factor * weighted_ess(log_weights)
 
     def is_fine(tolerance: float) -> bool:

@@ -62,6 +62,13 @@ SMALL_WORK = 50_000
 """Elementary steps (a few nanoseconds each) below which a second thread costs more than it brings."""
 
 
+_threads_set = 0
+
+
 def use_threads_for(work: int) -> None:
     """Let the next parallel kernel use all threads, or one where there is little to do. Results are the same."""
-    numba.set_num_threads(1 if work < SMALL_WORK else ALL_THREADS)
+    global _threads_set
+    wanted = 1 if work < SMALL_WORK else ALL_THREADS
+    if wanted != _threads_set:  # telling Numba costs as much as a small kernel
+        numba.set_num_threads(wanted)
+        _threads_set = wanted

@@ -1,0 +1,249 @@
+"""The report of a comparison: one page that opens from disk without a network, and figures for a paper."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, MissingExtraError
+from qposterior.experiments.compare import Comparison
+from qposterior.experiments.run_directory import SETTINGS_FILE
+from qposterior.experiments.statistics import censored_times, scaling_exponent, summarise_runs
+from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot
+from qposterior.world.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE_FILE = "report.html"
+MOST_EPISODES = 400_000
+"""Rows of episodes beyond this are left in the store instead of being put into the page."""
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ title }}</title>
+<link rel="icon" href="data:,">
+<style>
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.8rem; text-align: right; }
+th { border-bottom: 2px solid #444; cursor: pointer; } th:first-child, td:first-child { text-align: left; }
+tr + tr td { border-top: 1px solid #ddd; } pre { background: #f5f5f5; padding: 1rem; overflow: auto; }
+.note { color: #555; }
+</style>
+<script>{{ library }}</script>
+</head>
+<body>
+<h1>{{ title }}</h1>
+<p>{{ words }}</p>
+<table id="results">
+<thead><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows %}<tr>{% for shown, key in row %}<td data-key="{{ key }}">{{ shown }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>
+<p class="note">Click on a column to sort. Mean learning time with a 95 % bootstrap interval over seeds; “≥”: some runs
+did not learn and count at the episodes they had. Median by Kaplan–Meier.</p>
+{% for heading, plot in plots %}<h2>{{ heading }}</h2>
+{{ plot }}
+{% endfor %}
+{% if exponents %}<h2>Scaling exponents</h2>
+<ul>{% for line in exponents %}<li>{{ line }}</li>{% endfor %}</ul>{% endif %}
+<h2>Rows</h2>
+<p>{% for name, data in downloads %}<a download="{{ name }}" href="data:text/csv;base64,{{ data }}">{{ name }}</a>
+{% endfor %}</p>
+<details><summary>Settings and versions</summary><pre>{{ settings }}</pre></details>
+<script>
+document.querySelectorAll("#results th").forEach((head, column) => head.addEventListener("click", () => {
+  const body = document.querySelector("#results tbody");
+  const up = head.dataset.order !== "up";
+  head.dataset.order = up ? "up" : "down";
+  const read = text => Number.isNaN(Number(text)) ? text : Number(text);
+  const key = row => read(row.cells[column].dataset.key);
+  [...body.rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (up ? 1 : -1))
+    .forEach(row => body.appendChild(row));
+}));
+</script>
+</body>
+</html>
+"""
+
+
+def write_compare_report(found: Comparison) -> Path:
+    """Write `report.html` and the figures into the folder of a comparison, and return the page's path."""
+    try:
+        jinja2, graphs, offline = (import_module(name) for name in ("jinja2", "plotly.graph_objects", "plotly.offline"))
+        markup = import_module("markupsafe").Markup
+    except ImportError as error:
+        raise MissingExtraError("writing the report", "report") from error
+    runs = found.runs[found.runs["status"] != "failed"]
+    if runs.empty:
+        raise InvalidInputError(f"{found.folder} has no finished run to report on")
+    environment = str(runs["environment"].iloc[0])
+    table = summarise_runs(found.runs)
+    curves, depth = regret_curves(found.episodes)
+    figures = [(f"Cumulative regret{_at(depth)}", regret_plot(graphs, curves))]
+    if table["depth"].nunique() > 1:
+        figures.append(("Learning time over depth", learning_time_plot(graphs, table)))
+    settings = json.loads((found.folder / SETTINGS_FILE).read_text())
+    shown = {"versions": settings["versions"], "first run": settings["runs"][0], "runs": len(settings["runs"])}
+    failed = len(found.runs) - len(runs)
+    page = jinja2.Environment(autoescape=True).from_string(PAGE)
+    text = page.render(
+        title=f"Agents on {environment}",
+        words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
+        + (f"; {failed} runs failed and are left out." if failed else "."),
+        library=markup(offline.get_plotlyjs()),
+        columns=["agent", "depth", "solved", "mean learning time", "median", "seconds a run"],
+        rows=[_cells(table.iloc[i]) for i in range(len(table))],
+        plots=[(heading, markup(plot.to_html(full_html=False, include_plotlyjs=False))) for heading, plot in figures],
+        exponents=exponent_lines(runs),
+        downloads=[(name, base64.b64encode(data.encode()).decode()) for name, data in _downloads(found)],
+        settings=json.dumps(shown, indent=2),
+    )
+    write_atomically(found.folder / PAGE_FILE, text)
+    _paper_figures(found.folder, curves, depth, table)
+    return found.folder / PAGE_FILE
+
+
+def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any]], int | None]:
+    """Return per agent the mean cumulative regret at the largest depth that all have, with 95 % bands over seeds.
+
+    Curves go as far as the shortest run: a run ends at its learning time unless all episodes were asked for.
+    """
+    filled = episodes.fillna({"depth": -1})
+    tried = [{int(depth) for depth in group["depth"].unique()} for _, group in filled.groupby("agent")]
+    common = set.intersection(*tried) if tried else set()
+    depth = max(common) if common else -1
+    chosen = episodes[episodes["depth"].fillna(-1).astype(int) == depth] if common else episodes
+    curves = {}
+    for agent, group in chosen.groupby("agent", sort=True):
+        parts = [one.sort_values("episode")["regret"].cumsum().to_numpy() for _, one in group.groupby("seed")]
+        shared = min(part.size for part in parts)
+        stack = np.array([part[:shared] for part in parts])
+        error = 1.96 * stack.std(axis=0, ddof=1) / np.sqrt(len(stack)) if len(stack) > 1 else np.zeros(shared)
+        curves[str(agent)] = (np.arange(1, shared + 1), stack.mean(axis=0), error)
+    return curves, None if depth == -1 else depth
+
+
+def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]]) -> Any:
+    """Return the interactive regret curves; band and line of an agent share a legend entry."""
+    figure = graphs.Figure()
+    for agent, (episode, mean, error) in curves.items():
+        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        band = {
+            "x": np.concatenate([episode, episode[::-1]]),
+            "y": np.concatenate([mean + error, (mean - error)[::-1]]),
+        }
+        figure.add_scatter(
+            **band, fill="toself", fillcolor=colour, opacity=0.15, line={"width": 0}, hoverinfo="skip",
+            legendgroup=agent, showlegend=False, name=agent,
+        )  # fmt: skip
+        figure.add_scatter(x=episode, y=mean, name=agent, legendgroup=agent, line={"color": colour, "width": 2})
+    figure.update_layout(xaxis_title="episode", yaxis_title="cumulative regret", template="plotly_white")
+    return figure
+
+
+def learning_time_plot(graphs: Any, table: pd.DataFrame) -> Any:
+    """Return learning time over depth on log axes, with a line fitted through the means of each agent."""
+    figure = graphs.Figure()
+    for agent, group in table.groupby("agent", sort=True):
+        colour = AGENT_COLOURS.get(str(agent), OTHER_COLOUR)
+        depth, mean = group["depth"].to_numpy(dtype=float), group["mean"].to_numpy(dtype=float)
+        bars = {"array": group["high"] - mean, "arrayminus": mean - group["low"], "type": "data", "symmetric": False}
+        figure.add_scatter(
+            x=depth, y=mean, error_y=bars, mode="markers", name=str(agent), legendgroup=str(agent),
+            marker={"color": colour},
+        )  # fmt: skip
+        if depth.size > 1:
+            slope, intercept = np.polyfit(np.log(depth), np.log(mean), 1)
+            figure.add_scatter(
+                x=depth, y=np.exp(intercept) * depth**slope, mode="lines", legendgroup=str(agent), showlegend=False,
+                line={"color": colour, "dash": "dot"}, name=f"{agent}: depth^{slope:.2f}",
+            )  # fmt: skip
+    figure.update_xaxes(type="log", title="depth")
+    figure.update_yaxes(type="log", title="learning time (episodes)")
+    figure.update_layout(template="plotly_white")
+    return figure
+
+
+def exponent_lines(runs: pd.DataFrame) -> list[str]:
+    """Return a line per agent with its scaling exponent, where it can be had."""
+    lines = []
+    for agent, group in runs.dropna(subset=["depth"]).groupby("agent", sort=True):
+        times, solved = censored_times(group)
+        try:
+            found = scaling_exponent(group["depth"].to_numpy(float), times, solved)
+        except InvalidInputError:
+            continue
+        lines.append(f"{agent}: depth^{found.value:.2f}, 95 % interval {found.low:.2f} to {found.high:.2f}")
+    return lines
+
+
+def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, table: pd.DataFrame) -> None:
+    plt = import_pyplot()
+    figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
+    for agent, (episode, mean, error) in curves.items():
+        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        axes.plot(episode, mean, color=colour, label=agent)
+        axes.fill_between(episode, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0.0)
+    axes.set(xlabel="episode", ylabel="cumulative regret", title=f"cumulative regret{_at(depth)}")
+    axes.legend(frameon=False)
+    _save(figure, folder / "regret")
+    if table["depth"].nunique() > 1:
+        figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
+        for name, group in table.groupby("agent", sort=True):
+            agent = str(name)
+            colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+            bars = [group["mean"] - group["low"], group["high"] - group["mean"]]
+            axes.errorbar(group["depth"], group["mean"], yerr=bars, marker="o", color=colour, label=agent)
+        axes.set(xlabel="depth", ylabel="learning time (episodes)", xscale="log", yscale="log")
+        axes.legend(frameon=False)
+        _save(figure, folder / "learning_time")
+
+
+def _save(figure: Any, path: Path) -> None:
+    for kind, metadata in (
+        ("png", {"Software": None}),
+        ("pdf", {"Creator": None, "Producer": None, "CreationDate": None}),
+    ):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+        write_atomically(path.with_suffix(f".{kind}"), buffer.getvalue())
+    import_pyplot().close(figure)
+
+
+def _downloads(found: Comparison) -> list[tuple[str, str]]:
+    files = [("runs.csv", found.runs.to_csv(index=False))]
+    if len(found.episodes) <= MOST_EPISODES:
+        files.append(("episodes.csv", found.episodes.to_csv(index=False)))
+    return files
+
+
+def _cells(row: Any) -> list[tuple[str, Any]]:
+    """Return what a row of the table shows, and what it is sorted by."""
+    bound = "" if row["solved"] == row["runs"] else "≥ "
+    has_depth = row["depth"] is not None and row["depth"] == row["depth"]
+    return [
+        (str(row["agent"]), str(row["agent"])),
+        (f"{row['depth']:.0f}" if has_depth else "–", row["depth"] if has_depth else -1),
+        (f"{row['solved']}/{row['runs']}", row["solved"] / row["runs"]),
+        (f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", row["mean"]),
+        (
+            "–" if np.isinf(row["median"]) else f"{row['median']:.0f}",
+            "1e99" if np.isinf(row["median"]) else row["median"],
+        ),
+        (f"{row['seconds']:.2f}", row["seconds"]),
+    ]
+
+
+def _at(depth: int | None) -> str:
+    return "" if depth is None else f" at depth {depth}"

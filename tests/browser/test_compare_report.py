@@ -1,0 +1,80 @@
+"""The page of a comparison in a real browser: it loads from disk alone, legends hide curves, columns sort."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+import qposterior as qp
+from qposterior.experiments.compare import read_comparison
+from qposterior.report.compare_report import write_compare_report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    out = tmp_path_factory.mktemp("report") / "sweep"
+    qp.compare("deep-sea", agents=["r-max", "psrl", "random"], depths=[4, 6], seeds=3, episodes=60, out=out, workers=1)
+    return write_compare_report(read_comparison(out))
+
+
+@pytest.fixture(scope="module")
+def page(page_file):
+    if CHROMIUM is None:
+        give_up = pytest.fail if os.environ.get("QPOSTERIOR_BROWSER") == "required" else pytest.skip
+        give_up("NO BROWSER: install Debian's chromium to test the pages")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page()
+        page.problems, page.requests_made = [], []
+        page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("request", lambda request: page.requests_made.append(request.url))
+        page.goto(page_file.as_uri())
+        page.wait_for_selector(".js-plotly-plot .legend .traces")
+        yield page
+        browser.close()
+
+
+def test_the_page_and_its_figures_are_written(page_file):
+    folder = page_file.parent
+    for name in ("regret", "learning_time"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    first = page_file.read_bytes()
+    assert write_compare_report(read_comparison(folder)) == page_file
+    assert first.count(b"<a download=") == 2
+
+
+def test_it_loads_without_errors_or_outside_requests(page):
+    assert page.problems == []
+    assert [url for url in page.requests_made if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert page.locator(".js-plotly-plot").count() == 2
+    assert page.locator(".scatterlayer .trace").count() > 0
+
+
+def test_a_click_on_a_legend_entry_hides_its_curve(page):
+    plot = page.locator(".js-plotly-plot").first
+    shown = "plot => plot.data.filter(trace => trace.visible !== 'legendonly').length"
+    before = plot.evaluate(shown)
+    plot.locator(".legendtoggle").first.click()
+    page.wait_for_timeout(800)  # plotly waits for a double click
+    assert plot.evaluate(shown) < before
+
+
+def test_columns_sort_up_and_down(page):
+    def column(index):
+        return page.eval_on_selector_all(
+            "#results tbody tr", f"rows => rows.map(row => Number(row.cells[{index}].dataset.key))"
+        )
+
+    page.click("#results th:nth-child(4)")
+    assert column(3) == sorted(column(3))
+    page.click("#results th:nth-child(4)")
+    assert column(3) == sorted(column(3), reverse=True)
