@@ -147,7 +147,9 @@ def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]]) -> Any:
             **band, fill="toself", fillcolor=colour, opacity=0.15, line={"width": 0}, hoverinfo="skip",
             legendgroup=agent, showlegend=False, name=agent,
         )  # fmt: skip
-        figure.add_scatter(x=episode, y=mean, name=agent, legendgroup=agent, line={"color": colour, "width": 2})
+        figure.add_scatter(
+            x=episode, y=mean, name=agent, legendgroup=agent, mode="lines", line={"color": colour, "width": 2}
+        )
     figure.update_layout(xaxis_title="episode", yaxis_title="cumulative regret", template="plotly_white")
     return figure
 
