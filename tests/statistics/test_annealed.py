@@ -295,9 +295,6 @@ def test_a_pilot_run_counts_only_updates_that_came_to_their_end():
     sea = qp.make_environment("deep-sea", depth=5)
     agent = qp.make_agent("abrl-fixed", sea, horizon=4, pilot_updates=3, deadline=2e-3, seed=0)
     qp.explore(agent, sea, episodes=4, seed=0)
-    assert any(
-        not np.isfinite(row.get("acceptance", np.nan)) for row in agent.sampler.trace
-    )  # some had no time to move
     assert all(np.isfinite(tolerance) for tolerance in agent.sampler.pilot)
     late = [row for row in agent.sampler.trace if row["stage"] != "pilot" and row["moves"] == 0]
     assert not any(row["is_effective"] for row in late)
