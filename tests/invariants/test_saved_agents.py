@@ -86,7 +86,7 @@ def test_a_deadline_leaves_a_valid_cloud_and_the_next_calls_go_on(name):
     seen = qp.Experience.of_pairs(sea, pairs[:10])
     sampler = qp.make_agent(name, sea, horizon=4, seed=0).sampler
     calls = 0
-    while not (sampler.update(seen, deadline=1e-3) and sampler.is_finished):
+    while not (sampler.update(seen, deadline=2e-4) and sampler.is_finished):
         calls += 1
         cloud = sampler.cloud
         np.testing.assert_allclose(cloud.weights.sum(), 1.0)
