@@ -73,14 +73,7 @@ class ModelAgent(ABC):
 
     def observe(self, observation: Observation) -> None:
         """Add to the experience."""
-        self.experience.record(
-            observation.state,
-            observation.action,
-            observation.reward,
-            observation.next_state,
-            row=observation.row,
-            mean_reward=observation.mean_reward,
-        )
+        observation.record_in(self.experience)
 
     def end_episode(self) -> None:
         """The next plan waits for the next episode."""

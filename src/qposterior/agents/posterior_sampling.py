@@ -141,15 +141,7 @@ class PosteriorSamplingAgent:
 
     def observe(self, observation: Observation) -> None:
         """Add to the experience; the particles follow when a policy is next drawn."""
-        is_new = self.experience.record(
-            observation.state,
-            observation.action,
-            observation.reward,
-            observation.next_state,
-            row=observation.row,
-            mean_reward=observation.mean_reward,
-        )
-        if is_new:
+        if observation.record_in(self.experience):
             self._fresh.add(self.space.pair(observation.state, observation.action))
 
     def end_episode(self) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from qposterior.errors import unknown_name
 from qposterior.world.arrays import IntArray
-from qposterior.world.experience import Row
+from qposterior.world.experience import Experience, Row
 
 TRANSITION_KNOWLEDGE = ("known", "revealed", "dirichlet")
 """The table beforehand · the row of a pair on its first visit · counts of successors only."""
@@ -24,6 +24,17 @@ class Observation:
     terminated: bool  # a goal was reached; an episode that was cut off has not terminated
     row: Row | None = None  # the whole transition row, where transitions are known or revealed
     mean_reward: float | None = None  # the mean reward, where it is revealed with the row
+
+    def record_in(self, experience: Experience) -> bool:
+        """Add this step to an experience; return whether its pair was new."""
+        return experience.record(
+            self.state,
+            self.action,
+            self.reward,
+            self.next_state,
+            row=self.row,
+            mean_reward=self.mean_reward,
+        )
 
 
 class Agent(Protocol):

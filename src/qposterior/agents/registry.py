@@ -34,13 +34,21 @@ class AgentEntry:
     knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
 
 
-def _make_posterior_sampling(inference: str) -> Callable[..., Agent]:
+def _sampling_entry(inference: str, summary: str) -> AgentEntry:
+    """Return the entry of a posterior-sampling agent by how it keeps its posterior up to date."""
+
     def make(space: StateActionSpace, **settings: Any) -> Agent:
         if isinstance(settings.get("prior"), RewardPrior):
             raise InvalidInputError("a RewardPrior needs no sampler: use the agent abrl")
         return PosteriorSamplingAgent(space, inference=inference, **settings)
 
-    return make
+    return AgentEntry(
+        make_fn=make,
+        transitions="revealed",
+        needs=("rewards",),
+        summary=summary,
+        knowledge=("known", "revealed"),
+    )
 
 
 def _make_abrl(
@@ -85,27 +93,11 @@ AGENTS: dict[str, AgentEntry] = {
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
         knowledge=("known", "revealed"),
     ),
-    "abrl-paper": AgentEntry(
-        make_fn=_make_posterior_sampling("adaptive"),
-        transitions="revealed",
-        needs=("rewards",),
-        summary="the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances",
-        knowledge=("known", "revealed"),
+    "abrl-paper": _sampling_entry(
+        "adaptive", "the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances"
     ),
-    "abrl-fixed": AgentEntry(
-        make_fn=_make_posterior_sampling("fixed"),
-        transitions="revealed",
-        needs=("rewards",),
-        summary="the paper's non-adaptive variant: one tolerance, found by a pilot run",
-        knowledge=("known", "revealed"),
-    ),
-    "abrl-exact": AgentEntry(
-        make_fn=_make_posterior_sampling("exact"),
-        transitions="revealed",
-        needs=("rewards",),
-        summary="acts on draws of the enumerated posterior; tiny problems only",
-        knowledge=("known", "revealed"),
-    ),
+    "abrl-fixed": _sampling_entry("fixed", "the paper's non-adaptive variant: one tolerance, found by a pilot run"),
+    "abrl-exact": _sampling_entry("exact", "acts on draws of the enumerated posterior; tiny problems only"),
     "random": AgentEntry(
         make_fn=RandomAgent, transitions="revealed", needs=(), summary="uniform over the admissible actions"
     ),
