@@ -14,9 +14,8 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.inference.smc.adaptation import Bounds
-from qposterior.inference.smc.cloud import draw_prior_cloud
 from qposterior.inference.smc.one_step import MoveSettings, StepRecord, move_cloud, smc_one_step, weighted_variance
-from qposterior.inference.smc.sampler import Packed, SequentialSampler
+from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance, blend, likelihood_data, with_tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -80,16 +79,11 @@ class AnnealedSampler(SequentialSampler):
             raise InvalidInputError(
                 f"waste_free must be at least 2 and divide the particles, got {chain} of {particles}"
             )
-        num_pairs = space_of.space.num_pairs
         return cls(
-            prior=prior,
-            likelihood=likelihood,
+            **nothing_seen(space_of, prior, likelihood, particles, rng),
             coordinates=coordinates,
-            cloud=draw_prior_cloud(num_pairs, prior, likelihood, particles, rng),
-            seen=Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
-            rng=rng,
             tolerance=float(prior.scale),  # nothing is sharper than the prior before anything is seen
-            tolerances=np.full(num_pairs, np.inf),
+            tolerances=np.full(space_of.space.num_pairs, np.inf),
             settings=settings,
             final_tolerance=final_tolerance,
             pilot_updates=pilot_updates,

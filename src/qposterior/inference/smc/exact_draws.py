@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qposterior.inference.exact import MOST_CELLS, Enumeration
-from qposterior.inference.smc.cloud import draw_prior_cloud
-from qposterior.inference.smc.sampler import SequentialSampler
+from qposterior.inference.smc.sampler import SequentialSampler, nothing_seen
 from qposterior.model.likelihood import Likelihood
 from qposterior.model.prior import GaussianPrior
 from qposterior.world.experience import Experience
@@ -32,13 +31,7 @@ class ExactSampler(SequentialSampler):
         rng: np.random.Generator,
     ) -> ExactSampler:
         """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
-        return cls(
-            prior=prior,
-            likelihood=likelihood,
-            cloud=draw_prior_cloud(space_of.space.num_pairs, prior, likelihood, particles, rng),
-            seen=Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
-            rng=rng,
-        )
+        return cls(**nothing_seen(space_of, prior, likelihood, particles, rng))
 
     def update(self, seen: Experience, *, deadline: float | None = None) -> bool:
         """Enumerate the posterior given `seen` and draw from it."""

@@ -20,9 +20,8 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
-from qposterior.inference.smc.cloud import draw_prior_cloud
 from qposterior.inference.smc.resampling import find_resampling
-from qposterior.inference.smc.sampler import Packed, SequentialSampler
+from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
 from qposterior.model.kernels import piecewise
 from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
@@ -89,11 +88,7 @@ class OneLookSampler(SequentialSampler):
         if isinstance(likelihood, Tolerance) and not likelihood.is_exact:
             raise InvalidInputError("the one-look update is exact: it takes tolerance 0 (or noise), not a tolerance")
         return cls(
-            prior=prior,
-            likelihood=likelihood,
-            cloud=draw_prior_cloud(space_of.space.num_pairs, prior, likelihood, particles, rng),
-            seen=Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
-            rng=rng,
+            **nothing_seen(space_of, prior, likelihood, particles, rng),
             settings=settings or OneLookSettings(),
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.inference.smc.cloud import Cloud
+from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.model.likelihood import Likelihood
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.world.arrays import FloatArray
@@ -68,3 +68,20 @@ class SequentialSampler(ABC):
         self.seen = Experience.from_text(facts["seen"], self.seen.space)
         self.trace = list(facts["trace"])
         self.is_finished, self.tolerance = bool(facts["is_finished"]), float(facts["tolerance"])
+
+
+def nothing_seen(
+    space_of: Experience,
+    prior: GaussianPrior | BoundedPrior,
+    likelihood: Likelihood,
+    particles: int,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return the state that every sampler starts from: draws of the prior, and an empty experience of the same kind."""
+    return {
+        "prior": prior,
+        "likelihood": likelihood,
+        "cloud": draw_prior_cloud(space_of.space.num_pairs, prior, likelihood, particles, rng),
+        "seen": Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
+        "rng": rng,
+    }
