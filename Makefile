@@ -47,7 +47,7 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,tensorboard]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,deep,tensorboard]" --group dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
@@ -55,5 +55,5 @@ $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,tensorboard]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,deep,tensorboard]" --group dev --group bench
 	@touch $@

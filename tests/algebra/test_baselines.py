@@ -145,3 +145,27 @@ def test_baselines_find_the_treasure_of_a_small_sea(name):
     sea = qp.make_environment("deep-sea", depth=5)
     run = qp.explore(qp.make_agent(name, sea, horizon=4, seed=0), sea, episodes=300, seed=0)
     assert np.mean(run.regret[-50:]) < 0.2
+
+
+def test_unseen_pairs_lead_to_unmet_states_while_there_are_some():
+    mdp = qp.make_environment("deep-sea", depth=4)
+    agent = qp.make_agent("psrl-deterministic", mdp, horizon=4, successors="unmet", seed=3)
+    uniform = qp.make_agent("psrl-deterministic", mdp, horizon=4, seed=3)
+    layer, seen = mdp.space.layer, [(0, 0), (1, 1), (3, 0)]
+    for one in (agent, uniform):
+        for state, action in seen:
+            row = mdp.transitions.row(mdp.space.pair(state, action))
+            reward = float(mdp.rewards[mdp.space.pair(state, action)])
+            one.experience.record(state, action, reward, int(row[0][0]), row=row)
+    met = set(agent.experience.table().successor.tolist())
+    drawn, drawn_uniform = ([one.draw_rows().successor for _ in range(300)] for one in (agent, uniform))
+    for k in np.flatnonzero(~agent.experience.observed):
+        next_layer = {int(s) for s in np.flatnonzero(layer == layer[mdp.space.pair_state[k]] + 1)}
+        # 300 draws from at most 4 states: the chance to miss one is below 1e-36 a pair.
+        assert {int(rows[k]) for rows in drawn} == (next_layer - met or next_layer)
+        assert {int(rows[k]) for rows in drawn_uniform} == next_layer
+
+
+def test_an_unknown_rule_for_successors_is_named():
+    with pytest.raises(qp.InvalidInputError, match="did you mean 'unmet'"):
+        qp.make_agent("psrl-deterministic", chain(), horizon=2, successors="unmeet")

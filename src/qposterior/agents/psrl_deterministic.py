@@ -8,10 +8,12 @@ import numpy as np
 
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
-from qposterior.errors import InvalidInputError
+from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
+
+SUCCESSOR_RULES = ("uniform", "unmet")
 
 
 class DeterministicPSRLAgent(ModelAgent):
@@ -20,7 +22,8 @@ class DeterministicPSRLAgent(ModelAgent):
     The rewards of unseen pairs are drawn from N(reward_mean, reward_scale²); those of seen pairs are what was seen
     (their mean, where the reward is noisy). Rows: ``"known"``, the table; ``"revealed"``, the row seen, and for an
     unseen pair one successor drawn uniformly from the next layer of a layered problem, else from all states;
-    ``"dirichlet"``, a draw from Dirichlet(concentration + counts) over those same candidates.
+    ``"dirichlet"``, a draw from Dirichlet(concentration + counts) over those same candidates. With
+    ``successors="unmet"`` an unseen pair leads to a candidate that nothing seen leads to, while there is one.
     """
 
     name = "psrl-deterministic"
@@ -34,14 +37,18 @@ class DeterministicPSRLAgent(ModelAgent):
         reward_scale: float = 4.0,
         concentration: float = 1.0,
         transitions: str = "revealed",
+        successors: str = "uniform",
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
+        if successors not in SUCCESSOR_RULES:
+            raise unknown_name("rule for the successors of unseen pairs", successors, SUCCESSOR_RULES)
         if reward_scale < 0.0:
             raise InvalidInputError(f"reward_scale must be 0 or more, got {reward_scale}")
         if concentration <= 0.0:
             raise InvalidInputError(f"concentration must be positive, got {concentration}")
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
+        self.successors = successors
         self._nothing_left_to_draw = False
         self._candidate_start, self._candidates = candidate_successors(space)
 
@@ -72,13 +79,8 @@ class DeterministicPSRLAgent(ModelAgent):
         return self._revealed_rows()
 
     def _revealed_rows(self) -> TransitionTable:
-        sizes = self._candidate_start[1:] - self._candidate_start[:-1]
-        layer = np.zeros(self.space.num_pairs, dtype=np.int64)
-        if self.space.layer is not None:
-            layer = self.space.layer[self.space.pair_state] + 1
-        offset = (self._rng.random(self.space.num_pairs) * sizes[layer]).astype(np.int64)
-        guess = self._candidates[self._candidate_start[layer] + offset]
         seen, table = self.experience.observed_pairs, self.experience.table()
+        guess = self._guess_successors(table)
         if table.is_deterministic:
             guess[seen] = table.successor
             return _single_rows(self.space, guess)
@@ -90,6 +92,23 @@ class DeterministicPSRLAgent(ModelAgent):
             np.concatenate([table.successor, guess[unseen]]),
             np.concatenate([table.probability, np.ones(unseen.size)]),
         )
+
+    def _guess_successors(self, table: TransitionTable) -> IntArray:
+        """Return ``(K,)`` states, one drawn for every pair from its candidates."""
+        layer = np.zeros(self.space.num_pairs, dtype=np.int64)
+        if self.space.layer is not None:
+            layer = self.space.layer[self.space.pair_state] + 1
+        sizes = np.diff(self._candidate_start)
+        if self.successors == "uniform":
+            candidates = self._candidates
+        else:  # the unmet candidates of each layer come first, and where there are any the others are out
+            of_layer = np.repeat(np.arange(sizes.size), sizes)
+            is_met = np.isin(self._candidates, table.successor)
+            candidates = self._candidates[np.lexsort((is_met, of_layer))]
+            num_unmet = np.bincount(of_layer[~is_met], minlength=sizes.size)
+            sizes = np.where(num_unmet > 0, num_unmet, sizes)
+        offset = (self._rng.random(self.space.num_pairs) * sizes[layer]).astype(np.int64)
+        return np.asarray(candidates[self._candidate_start[layer] + offset])
 
     def _dirichlet_rows(self) -> TransitionTable:
         """Draw every row from its Dirichlet posterior, as normalised gammas over its candidates."""

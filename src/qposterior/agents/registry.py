@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from qposterior.agents.bayesian_q_learning import BayesianQLearningAgent
+from qposterior.agents.bootstrapped_dqn import BootstrappedDQNAgent
 from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
 from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, check_transitions
 from qposterior.agents.psrl import PSRLAgent
@@ -16,7 +18,7 @@ from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.agents.rlsvi import RLSVIAgent
 from qposterior.agents.ucbvi import UCBVIAgent
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
 from qposterior.model.prior import Prior, RewardPrior
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
@@ -32,6 +34,8 @@ class AgentEntry:
     needs: tuple[str, ...]  # what it must be given besides the space: horizon, table, max_reward, rewards
     summary: str
     knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
+    modules: tuple[str, ...] = ()  # what the optional dependencies in `extra` must provide
+    extra: str = ""
 
 
 def _sampling_entry(inference: str, summary: str) -> AgentEntry:
@@ -48,6 +52,17 @@ def _sampling_entry(inference: str, summary: str) -> AgentEntry:
         needs=("rewards",),
         summary=summary,
         knowledge=("known", "revealed"),
+    )
+
+
+def _bootstrapped_entry(name: str, prior_scale: float, summary: str) -> AgentEntry:
+    def make(space: StateActionSpace, **settings: Any) -> Agent:
+        agent = BootstrappedDQNAgent(space, **({"prior_scale": prior_scale} | settings))
+        agent.name = name
+        return agent
+
+    return AgentEntry(
+        make_fn=make, transitions="revealed", needs=(), summary=summary, modules=("jax", "optax"), extra="deep"
     )
 
 
@@ -70,6 +85,7 @@ def _make_abrl(
     if prior.upper is not None:
         raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
     settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate
+    settings.setdefault("successors", "unmet")  # fewer episodes than "uniform" (docs/agents.md)
     agent = DeterministicPSRLAgent(
         space,
         reward_mean=prior.mean,
@@ -134,6 +150,12 @@ AGENTS: dict[str, AgentEntry] = {
         needs=(),
         summary="Normal-Gamma beliefs about returns, updated by moments (Dearden et al. 1998)",
     ),
+    "bootstrapped-dqn": _bootstrapped_entry(
+        "bootstrapped-dqn", 5.0, "an ensemble of 20 Q-networks with randomised prior functions; one head an episode"
+    ),
+    "bootstrapped-dqn-no-prior": _bootstrapped_entry(
+        "bootstrapped-dqn-no-prior", 0.0, "the same ensemble without prior functions"
+    ),
     "psrl-deterministic": AgentEntry(
         make_fn=DeterministicPSRLAgent,
         transitions="revealed",
@@ -143,13 +165,28 @@ AGENTS: dict[str, AgentEntry] = {
 }
 
 
+def find_agent(name: str) -> AgentEntry:
+    """Return the entry of an agent whose dependencies are there, or raise with the nearest name or what to install."""
+    if name not in AGENTS:
+        raise unknown_name("agent", name, AGENTS)
+    entry = AGENTS[name]
+    if not all(map(_is_installed, entry.modules)):
+        raise MissingExtraError(f"agent {name}", entry.extra)
+    return entry
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:  # a module that was blocked has no specification
+        return False
+
+
 def make_agent(
     name: str, mdp: FiniteMDP, *, horizon: int, transitions: str | None = None, seed: object = 0, **options: Any
 ) -> Agent:
     """Return a new agent for this problem, told no more of it than its `transitions` and its own needs say."""
-    if name not in AGENTS:
-        raise unknown_name("agent", name, AGENTS)
-    entry = AGENTS[name]
+    entry = find_agent(name)
     transitions = check_transitions(entry.transitions if transitions is None else transitions)
     given = {
         "horizon": horizon,

@@ -190,13 +190,12 @@ def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: R
 
 
 def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
-    from qposterior.agents.registry import AGENTS, make_agent
-    from qposterior.errors import InvalidInputError, unknown_name
+    from qposterior.agents.registry import find_agent, make_agent
+    from qposterior.errors import InvalidInputError
     from qposterior.experiments.explore import spawn_seeds
 
     name = options["agent_name"]
-    if name not in AGENTS:
-        raise unknown_name("agent", name, AGENTS)
+    find_agent(name)
     if world.mdp is None:
         raise InvalidInputError(
             f"environment {world.name!r} has no transition table `unwrapped.P`, which the truth and regret need"

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qposterior.agents.registry import AGENTS, make_agent
+from qposterior.agents.registry import find_agent, make_agent
 from qposterior.environments.registry import ENVIRONMENTS, make_environment
 from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
 from qposterior.experiments.explore import Run, World, explore, make_world, spawn_seeds
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "dask")
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,7 @@ def make_grid(
 ) -> list[RunSpec]:
     """Return the runs of a grid, shallow seas first; a bad name is found before anything runs."""
     for agent in agents:
-        if agent not in AGENTS:
-            raise unknown_name("agent", agent, AGENTS)
+        find_agent(agent)
     if not (agents and depths and seeds):
         raise InvalidInputError("a comparison needs at least one agent, one depth (or none at all) and one seed")
     grid = [
