@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
 import qposterior as qp
 from qposterior.experiments.statistics import (
+    beats_table,
     bootstrap,
     interquartile_mean,
     kaplan_meier_median,
@@ -70,3 +72,28 @@ def test_the_probability_to_beat_counts_ties_half_and_censored_runs_last():
     one, other = np.array([1.0, 2.0, np.inf]), np.array([2.0, np.inf])
     # Pairs: 1<2, 1<inf, 2=2, 2<inf, inf>2, inf=inf → (1 + 1 + ½ + 1 + 0 + ½) / 6.
     np.testing.assert_allclose(prob_beats(one, other).value, 4.0 / 6.0)
+
+
+def test_statistics_agree_with_rliable():
+    """Mean, median, interquartile mean and probability of improvement of scores of several tasks, where installed."""
+    metrics = pytest.importorskip("rliable.metrics")
+    rng = np.random.default_rng(3)
+    one, other = rng.lognormal(0.0, 1.0, (23, 4)), rng.lognormal(0.3, 1.0, (31, 4))  # (runs, tasks)
+    np.testing.assert_allclose(interquartile_mean(one.ravel()), metrics.aggregate_iqm(one))
+    # rliable counts larger scores as better, we count fewer episodes; one column of ties.
+    one[:, 2], other[:, 2] = np.round(one[:, 2]), np.round(other[:, 2])
+    found = prob_beats(list(one.T), list(other.T))
+    np.testing.assert_allclose(found.value, metrics.probability_of_improvement(-one, -other))
+    assert found.low < found.value < found.high
+
+
+def test_who_learns_first_is_counted_over_the_common_depths():
+    rows = [("a", 5, 10), ("a", 5, 12), ("a", 9, 50), ("b", 5, 11), ("b", 5, 30), ("b", 20, 3), ("c", 7, 1)]
+    runs = pd.DataFrame(rows, columns=["agent", "depth", "learning_time"])
+    runs = runs.assign(environment="deep-sea", status="done", episodes=100, seed=0)
+    table = beats_table(runs)
+    assert list(zip(table["agent"], table["other"], strict=True)) == [("a", "b"), ("b", "a")]
+    # Depth 5 alone: 10 < 11, 10 < 30, 12 > 11, 12 < 30.
+    np.testing.assert_allclose(table["prob_beats"], [0.75, 0.25])
+    runs.loc[4, "learning_time"] = np.nan  # b's second run did not learn: it still loses
+    np.testing.assert_allclose(beats_table(runs)["prob_beats"], [0.75, 0.25])

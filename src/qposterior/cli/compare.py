@@ -71,6 +71,7 @@ def read_settings(context: click.Context, _parameter: click.Parameter, path: str
 @click.option("--prior", callback=parse_prior, help="NAME or NAME:KEY=VALUE,… for the agents that take one.")
 @click.option("--env-option", "env_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
 @click.option("--agent-option", "agent_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard event files of every run to DIR/tensorboard.")
 @click.option("--resume", is_flag=True, help="Go on with an interrupted comparison in --out.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Directory of the store.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table of results as JSON.")
@@ -87,6 +88,10 @@ def compare_command(environment: str, **options: Any) -> None:
     from qposterior.experiments.statistics import summarise_runs
     from qposterior.model.prior import prior_to_dict
 
+    if options["tensorboard"]:
+        from qposterior.experiments.tensorboard import import_writer, write_events
+
+        import_writer()  # found missing before anything runs
     seeds = list(range(options["seed"], options["seed"] + options["seeds"]))
     found = compare(
         environment,
@@ -107,6 +112,9 @@ def compare_command(environment: str, **options: Any) -> None:
         env_options=dict(options["env_option"]),
         agent_options=dict(options["agent_option"]),
     )
+    if options["tensorboard"]:
+        for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
+            write_events(found.folder, [dict(zip(rows.columns, row, strict=True)) for row in rows.to_numpy()])
     table = summarise_runs(found.runs)
     if options["as_json"]:
         click.echo(table.to_json(orient="records", indent=2))

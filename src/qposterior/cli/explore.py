@@ -68,6 +68,7 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--env-option", "env_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
 @click.option("--agent-option", "agent_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
 @click.option("--out", type=click.Path(), help="Write settings, rows and a report (index.html) to this directory.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard event files to DIR/tensorboard (needs --out DIR).")
 @click.option("--force", is_flag=True, help="Replace an earlier run in --out, or an existing --json file.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write a JSON list, one object per seed; - is stdout.")
 def explore_command(environment: str, **options: Any) -> None:
@@ -98,6 +99,11 @@ def explore_command(environment: str, **options: Any) -> None:
     finally:
         if folder is not None and any(run.rows for run in runs):
             _draw(folder, runs, world)
+    if options["tensorboard"] and folder is not None:
+        from qposterior.experiments.tensorboard import write_events
+
+        for run in runs:
+            write_events(folder.path, run.rows)
     summaries = json.dumps([run.summary() for run in runs], indent=2)
     if target == "-":
         click.echo(summaries)
@@ -137,6 +143,12 @@ def _check(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} must be at least 1, got {options[name]}")
     if options["seed"] < 0:
         raise click.UsageError(f"--seed must be 0 or more, got {options['seed']}")
+    if options["tensorboard"]:
+        if options["out"] is None:
+            raise click.UsageError("--tensorboard writes into the directory of the run: give --out DIR too")
+        from qposterior.experiments.tensorboard import import_writer
+
+        import_writer()
 
 
 def _json_target(target: str | None, force: bool) -> Any:

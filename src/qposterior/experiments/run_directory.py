@@ -18,6 +18,7 @@ from typing import Any
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.beliefs import BELIEF_COLUMNS, TRACE_COLUMNS, Beliefs
 from qposterior.experiments.explore import EPISODE_COLUMNS, TRANSITION_COLUMNS, Run
+from qposterior.experiments.tensorboard import FOLDER as TENSORBOARD_FOLDER
 from qposterior.world.files import write_atomically
 
 SETTINGS_FILE = "settings.json"
@@ -31,6 +32,7 @@ FIGURES = ("regret.png", "trace.png", "cells.png", "map.png")
 OUR_FILES = (
     *(SETTINGS_FILE, EPISODES_FILE, TRANSITIONS_FILE, SUMMARY_FILE, TRACE_FILE, BELIEFS_FILE, REPORT_FILE),
     *FIGURES,
+    TENSORBOARD_FOLDER,
 )
 
 

@@ -73,6 +73,13 @@ def scaling_exponent(
 
     The interval resamples seeds within each depth.
     """
+    return scaling_law(depths, times, is_observed, seed=seed, draws=draws)[1]
+
+
+def scaling_law(
+    depths: FloatArray, times: FloatArray, is_observed: BoolArray, *, seed: Any = 0, draws: int = 200
+) -> tuple[float, Estimate]:
+    """Return a and b of the fit of `scaling_exponent`, b with its interval: T ≈ exp(a) · depth^b."""
     depths, times = np.asarray(depths, dtype=float), np.asarray(times, dtype=float)
     is_observed = np.asarray(is_observed, dtype=bool)
     if np.unique(depths).size < 2:
@@ -85,12 +92,13 @@ def scaling_exponent(
     for _ in range(draws):
         chosen = np.concatenate([rng.choice(group, group.size) for group in groups])
         if np.unique(depths[chosen][is_observed[chosen]]).size >= 2:
-            again.append(_tobit_slope(depths[chosen], times[chosen], is_observed[chosen]))
+            again.append(_tobit_fit(depths[chosen], times[chosen], is_observed[chosen])[1])
     low, high = np.quantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    return Estimate(value=_tobit_slope(depths, times, is_observed), low=float(low), high=float(high))
+    intercept, slope = _tobit_fit(depths, times, is_observed)
+    return intercept, Estimate(value=slope, low=float(low), high=float(high))
 
 
-def _tobit_slope(depths: FloatArray, times: FloatArray, is_observed: BoolArray) -> float:
+def _tobit_fit(depths: FloatArray, times: FloatArray, is_observed: BoolArray) -> tuple[float, float]:
     from scipy.optimize import minimize
     from scipy.special import log_ndtr
 
@@ -98,7 +106,7 @@ def _tobit_slope(depths: FloatArray, times: FloatArray, is_observed: BoolArray) 
     slope, intercept = np.polyfit(x[is_observed], y[is_observed], 1)
     spread = max(float(np.std(y[is_observed] - intercept - slope * x[is_observed])), 1e-3)
     if is_observed.all():
-        return float(slope)  # least squares is the maximum
+        return float(intercept), float(slope)  # least squares is the maximum
 
     def loss(parameters: FloatArray) -> float:
         a, b, log_sd = parameters
@@ -106,17 +114,24 @@ def _tobit_slope(depths: FloatArray, times: FloatArray, is_observed: BoolArray) 
         return float(-np.sum(np.where(is_observed, -0.5 * z**2 - log_sd, log_ndtr(-z))))
 
     found = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
-    return float(found.x[1])
+    return float(found.x[0]), float(found.x[1])
 
 
-def prob_beats(one: FloatArray, other: FloatArray, *, seed: Any = 0) -> Estimate:
-    """Return P(a run of `one` needs less than a run of `other`), ties counted half; a censored run is `inf`."""
+def prob_beats(
+    one: FloatArray | Sequence[FloatArray], other: FloatArray | Sequence[FloatArray], *, seed: Any = 0
+) -> Estimate:
+    """Return P(a run of `one` needs less than a run of `other`), ties counted half; a censored run is `inf`.
+
+    Given lists of groups (one per task), the mean of the probabilities of the tasks, seeds resampled within each group.
+    """
+    ours = [np.asarray(group, dtype=float) for group in (one if isinstance(one, list) else [one])]
+    theirs = [np.asarray(group, dtype=float) for group in (other if isinstance(other, list) else [other])]
 
     def share(groups: list[FloatArray]) -> float:
-        first, second = groups[0][:, None], groups[1][None, :]
-        return float(np.mean((first < second) + 0.5 * (first == second)))
+        pairs = zip(groups[: len(ours)], groups[len(ours) :], strict=True)
+        return float(np.mean([np.mean((a[:, None] < b) + 0.5 * (a[:, None] == b)) for a, b in pairs]))
 
-    return bootstrap([np.asarray(one, dtype=float), np.asarray(other, dtype=float)], share, seed=seed)
+    return bootstrap([*ours, *theirs], share, seed=seed)
 
 
 def censored_times(runs: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
@@ -129,6 +144,35 @@ def censored_times(runs: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
     last = np.where(is_sea, episodes, np.maximum(episodes - (TRAILING_EPISODES - 1), 1.0))
     solved = runs["learning_time"].notna().to_numpy()
     return np.where(solved, runs["learning_time"].to_numpy(dtype=float), last), solved
+
+
+def beats_table(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per ordered pair of agents: P(a run of `agent` learns before a run of `other`), with its interval.
+
+    Depths count alike: only those that both agents have, seeds resampled within each (rliable's probability of
+    improvement). Runs that have not learned tie with each other and lose to all others.
+    """
+    import pandas as pd
+
+    done = runs[runs["status"] != "failed"].fillna({"depth": -1})
+    times, solved = censored_times(done)
+    filled = done.assign(time=np.where(solved, times, np.inf))
+    by_agent = {
+        str(agent): {int(part["depth"].iloc[0]): part["time"].to_numpy(float) for _, part in group.groupby("depth")}
+        for agent, group in filled.groupby("agent", sort=True)
+    }
+    rows = []
+    for agent, own in by_agent.items():
+        for other, theirs in by_agent.items():
+            common = sorted(own.keys() & theirs.keys())
+            if agent == other or not common:
+                continue
+            found = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
+            rows.append(
+                {"agent": agent, "other": other, "depths": len(common)}
+                | {"prob_beats": found.value, "low": found.low, "high": found.high}
+            )
+    return pd.DataFrame(rows)
 
 
 def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -146,6 +190,7 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
             continue
         times, solved = censored_times(group)
         mean = bootstrap([times], lambda groups: float(np.mean(groups[0])))
+        middle = bootstrap([times], lambda groups: interquartile_mean(groups[0]))
         depth = int(group["depth"].iloc[0])
         rows.append(
             {
@@ -157,6 +202,9 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
                 "mean": mean.value,
                 "low": mean.low,
                 "high": mean.high,
+                "iqm": middle.value,
+                "iqm_low": middle.low,
+                "iqm_high": middle.high,
                 "median": kaplan_meier_median(times, solved),
                 "seconds": float(group["seconds"].mean()),
             }

@@ -14,7 +14,7 @@ import numpy as np
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.experiments.compare import Comparison
 from qposterior.experiments.run_directory import SETTINGS_FILE
-from qposterior.experiments.statistics import censored_times, scaling_exponent, summarise_runs
+from qposterior.experiments.statistics import Estimate, beats_table, censored_times, scaling_law, summarise_runs
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot
 from qposterior.world.files import write_atomically
 
@@ -35,7 +35,8 @@ PAGE = """<!doctype html>
 <style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.8rem; text-align: right; }
-th { border-bottom: 2px solid #444; cursor: pointer; } th:first-child, td:first-child { text-align: left; }
+th { border-bottom: 2px solid #444; } #results th { cursor: pointer; }
+th:first-child, td:first-child { text-align: left; }
 tr + tr td { border-top: 1px solid #ddd; } pre { background: #f5f5f5; padding: 1rem; overflow: auto; }
 .note { color: #555; }
 </style>
@@ -51,10 +52,21 @@ tr + tr td { border-top: 1px solid #ddd; } pre { background: #f5f5f5; padding: 1
 {% endfor %}</tbody>
 </table>
 <p class="note">Click on a column to sort. Mean learning time with a 95 % bootstrap interval over seeds; “≥”: some runs
-did not learn and count at the episodes they had. Median by Kaplan–Meier.</p>
+did not learn and count at the episodes they had. IQM: the mean of the middle half. Median by Kaplan–Meier.</p>
 {% for heading, plot in plots %}<h2>{{ heading }}</h2>
 {{ plot }}
 {% endfor %}
+{% if beats %}<h2>Who learns first</h2>
+<table id="beats">
+<thead><tr><th>agent</th>{% for name in beats[0][1] %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for name, cells in beats %}<tr><td>{{ name }}</td>
+{% for cell in cells.values() %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</tbody>
+</table>
+<p class="note">Probability that a run of the agent in the row learns in fewer episodes than one of the agent in the
+column, over the depths that both have, with a 95 % bootstrap interval. Runs that have not learned lose.</p>
+{% endif %}
 {% if exponents %}<h2>Scaling exponents</h2>
 <ul>{% for line in exponents %}<li>{{ line }}</li>{% endfor %}</ul>{% endif %}
 <h2>Rows</h2>
@@ -92,7 +104,7 @@ def write_compare_report(found: Comparison) -> Path:
     curves, depth = regret_curves(found.episodes)
     figures = [(f"Cumulative regret{_at(depth)}", regret_plot(graphs, curves))]
     if table["depth"].nunique() > 1:
-        figures.append(("Learning time over depth", learning_time_plot(graphs, table)))
+        figures.append(("Learning time over depth", learning_time_plot(graphs, table, scaling_laws(runs))))
     settings = json.loads((found.folder / SETTINGS_FILE).read_text())
     shown = {"versions": settings["versions"], "first run": settings["runs"][0], "runs": len(settings["runs"])}
     failed = len(found.runs) - len(runs)
@@ -102,10 +114,11 @@ def write_compare_report(found: Comparison) -> Path:
         words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
         + (f"; {failed} runs failed and are left out." if failed else "."),
         library=markup(offline.get_plotlyjs()),
-        columns=["agent", "depth", "solved", "mean learning time", "median", "seconds a run"],
+        columns=["agent", "depth", "solved", "failed", "mean learning time", "IQM", "median", "seconds a run"],
         rows=[_cells(table.iloc[i]) for i in range(len(table))],
         plots=[(heading, markup(plot.to_html(full_html=False, include_plotlyjs=False))) for heading, plot in figures],
-        exponents=exponent_lines(runs),
+        exponents=exponent_lines(scaling_laws(runs)),
+        beats=beats_cells(runs),
         downloads=[(name, base64.b64encode(data.encode()).decode()) for name, data in _downloads(found)],
         settings=json.dumps(shown, indent=2),
     )
@@ -154,22 +167,40 @@ def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]]) -> Any:
     return figure
 
 
-def learning_time_plot(graphs: Any, table: pd.DataFrame) -> Any:
-    """Return learning time over depth on log axes, with a line fitted through the means of each agent."""
+Laws = dict[str, tuple[float, Estimate]]
+"""Per agent a and b of T ≈ exp(a) · depth^b."""
+
+
+def scaling_laws(runs: pd.DataFrame) -> Laws:
+    """Return the scaling law of every agent that has one: two depths or more with solved runs."""
+    laws = {}
+    for agent, group in runs.dropna(subset=["depth"]).groupby("agent", sort=True):
+        times, solved = censored_times(group)
+        try:
+            laws[str(agent)] = scaling_law(group["depth"].to_numpy(float), times, solved)
+        except InvalidInputError:
+            continue
+    return laws
+
+
+def learning_time_plot(graphs: Any, table: pd.DataFrame, laws: Laws) -> Any:
+    """Return learning time over depth on log axes; the fitted lines know that unsolved runs are censored."""
     figure = graphs.Figure()
-    for agent, group in table.groupby("agent", sort=True):
-        colour = AGENT_COLOURS.get(str(agent), OTHER_COLOUR)
+    for name, group in table.groupby("agent", sort=True):
+        agent = str(name)
+        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
         depth, mean = group["depth"].to_numpy(dtype=float), group["mean"].to_numpy(dtype=float)
         bars = {"array": group["high"] - mean, "arrayminus": mean - group["low"], "type": "data", "symmetric": False}
+        symbols = np.where(group["solved"] == group["runs"], "circle", "triangle-up")  # an arrow where it is a bound
         figure.add_scatter(
-            x=depth, y=mean, error_y=bars, mode="markers", name=str(agent), legendgroup=str(agent),
-            marker={"color": colour},
+            x=depth, y=mean, error_y=bars, mode="markers", name=agent, legendgroup=agent,
+            marker={"color": colour, "symbol": symbols, "size": 8},
         )  # fmt: skip
-        if depth.size > 1:
-            slope, intercept = np.polyfit(np.log(depth), np.log(mean), 1)
+        if agent in laws:
+            intercept, slope = laws[agent]
             figure.add_scatter(
-                x=depth, y=np.exp(intercept) * depth**slope, mode="lines", legendgroup=str(agent), showlegend=False,
-                line={"color": colour, "dash": "dot"}, name=f"{agent}: depth^{slope:.2f}",
+                x=depth, y=np.exp(intercept) * depth**slope.value, mode="lines", legendgroup=agent, showlegend=False,
+                line={"color": colour, "dash": "dot"}, name=f"{agent}: depth^{slope.value:.2f}",
             )  # fmt: skip
     figure.update_xaxes(type="log", title="depth")
     figure.update_yaxes(type="log", title="learning time (episodes)")
@@ -177,17 +208,24 @@ def learning_time_plot(graphs: Any, table: pd.DataFrame) -> Any:
     return figure
 
 
-def exponent_lines(runs: pd.DataFrame) -> list[str]:
-    """Return a line per agent with its scaling exponent, where it can be had."""
-    lines = []
-    for agent, group in runs.dropna(subset=["depth"]).groupby("agent", sort=True):
-        times, solved = censored_times(group)
-        try:
-            found = scaling_exponent(group["depth"].to_numpy(float), times, solved)
-        except InvalidInputError:
-            continue
-        lines.append(f"{agent}: depth^{found.value:.2f}, 95 % interval {found.low:.2f} to {found.high:.2f}")
-    return lines
+def exponent_lines(laws: Laws) -> list[str]:
+    """Return a line per agent with its scaling exponent."""
+    return [
+        f"{agent}: depth^{slope.value:.2f}, 95 % interval {slope.low:.2f} to {slope.high:.2f}"
+        for agent, (_, slope) in laws.items()
+    ]
+
+
+def beats_cells(runs: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
+    """Return a row per agent of the table that says who learns before whom."""
+    table = beats_table(runs)
+    if table.empty:
+        return []
+    agents = sorted(set(table["agent"]))
+    shown = {
+        (row.agent, row.other): f"{row.prob_beats:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in table.itertuples()
+    }
+    return [(agent, {other: shown.get((agent, other), "–") for other in agents}) for agent in agents]
 
 
 def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, table: pd.DataFrame) -> None:
@@ -238,7 +276,9 @@ def _cells(row: Any) -> list[tuple[str, Any]]:
         (str(row["agent"]), str(row["agent"])),
         (f"{row['depth']:.0f}" if has_depth else "–", row["depth"] if has_depth else -1),
         (f"{row['solved']}/{row['runs']}", row["solved"] / row["runs"]),
+        (str(row["failed"]), row["failed"]),
         (f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", row["mean"]),
+        (f"{row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]", row["iqm"]),
         (
             "–" if np.isinf(row["median"]) else f"{row['median']:.0f}",
             "1e99" if np.isinf(row["median"]) else row["median"],

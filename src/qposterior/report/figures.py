@@ -27,6 +27,8 @@ AGENT_COLOURS = {
     "rlsvi": "#882255",
     "ucbvi": "#44AA99",
     "bayesian-q-learning": "#AA4499",
+    "bootstrapped-dqn": "#117733",
+    "bootstrapped-dqn-no-prior": "#999933",
 }
 OTHER_COLOUR = "#000000"
 ACTION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
