@@ -54,7 +54,7 @@ class PosteriorSamplingAgent:
         inference: str = "one-look",
         coordinates: str = "q",
         tolerance: float | None = None,
-        pilot_updates: int = 20,
+        pilot_updates: int = 40,
         redraw_every: int | None = None,
         ties: str = "uniform",
         moves: int = 3,
