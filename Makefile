@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_DIR ?= runs/demo
 
-.PHONY: demo test browser lint docs verify bench clean
+.PHONY: demo test browser lint docs verify bench tables paper clean
 
 demo: $(VENV)/.installed-demo
 	@$(BIN)/qposterior explore deep-sea --agent abrl --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
@@ -33,6 +33,15 @@ verify: $(VENV)/.installed-test
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bench.py speed --out docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py agents --out docs/agents.md
+
+# About six hours on two cores; may be stopped at any moment, and goes on where it was.
+tables: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/tables.py --stores runs/tables --out docs/results.md
+
+# Every figure of the paper at full size, hours on two cores; goes on where it was stopped.
+paper: $(VENV)/.installed-bench
+	$(BIN)/qposterior paper --all --out runs/paper
+	$(BIN)/python benchmarks/paper_page.py --figures runs/paper --out docs/paper.md
 
 clean:
 	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -19,6 +19,8 @@ PAGES = {
             speed.leapfrog_against_blackjax,
             speed.coordinates_compared,
             speed.gradient_scaling,
+            speed.workers_stay_busy,
+            speed.start_up,
         ),
     ),
     "agents": (

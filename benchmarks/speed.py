@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -159,3 +164,42 @@ def gradient_scaling(particles: int = 20) -> tuple[str, str]:
     text = "Time per gradient and pair; wanted: no growth beyond 20 % from depth 10 to 100.\n\n"
     header = ("depth", "pairs", "coordinates", "ns per gradient and pair", "relative to depth 10")
     return "Cost of a gradient", text + table(header, rows)
+
+
+def workers_stay_busy(runs: int = 40, workers: int = 2) -> tuple[str, str]:
+    rows = []
+    for agent, depth in (("abrl", 20), ("psrl-deterministic", 30)):
+        with tempfile.TemporaryDirectory() as folder:
+            started = time.perf_counter()
+            found = qp.compare(
+                "deep-sea", agents=[agent], depths=[depth], seeds=runs, workers=workers, out=Path(folder) / "sweep"
+            )
+            wall = time.perf_counter() - started
+        own = float(found.runs["seconds"].sum()) / workers
+        rows.append((agent, depth, f"{wall:.1f}", f"{own:.1f}", f"{wall / own:.2f}", "1.25"))
+        print(*rows[-1], flush=True)
+    text = (
+        f"Wall-clock of {runs} runs on {workers} workers, started and loaded on the way, over the sum of the runs' own "
+        "seconds shared among the workers.\n\n"
+    )
+    header = ("agent", "depth", "wall-clock (s)", "own seconds / workers", "ratio", "wanted, at most")
+    return "Comparisons keep their workers busy", text + table(header, rows)
+
+
+def start_up(repeats: int = 7) -> tuple[str, str]:
+    rows = []
+    for label, arguments, most in (
+        ("import qposterior", ["-c", "import qposterior"], "0.5"),
+        ("qposterior --help", ["-m", "qposterior", "--help"], "0.2"),
+        ("python alone", ["-c", "pass"], "–"),
+    ):
+        spent = []
+        for _ in range(repeats):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        rows.append((label, f"{np.median(spent):.2f}", most))
+        print(*rows[-1], flush=True)
+    text = f"Seconds of CPU, median of {repeats} starts.\n\n"
+    return "Start-up", text + table(("what", "CPU seconds", "wanted, at most"), rows)

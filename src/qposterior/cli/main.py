@@ -10,6 +10,7 @@ import qposterior
 from qposterior.cli.compare import compare_command
 from qposterior.cli.explore import explore_command
 from qposterior.cli.list import list_command
+from qposterior.cli.paper import paper_command
 from qposterior.cli.report import report_command
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
@@ -24,6 +25,7 @@ def cli() -> None:
     Examples:
       qposterior explore deep-sea --agent abrl --depth 10 --seeds 5
       qposterior compare deep-sea --agents abrl,psrl --depths 5,10 --seeds 20 --out runs/sweep
+      qposterior paper contour --out figures
       qposterior list agents
     """
 
@@ -31,6 +33,7 @@ def cli() -> None:
 cli.add_command(explore_command)
 cli.add_command(compare_command)
 cli.add_command(report_command)
+cli.add_command(paper_command)
 cli.add_command(list_command)
 
 

@@ -45,6 +45,12 @@ class RunSpec:
     prior: dict[str, Any] | None = None
     env_options: dict[str, Any] = field(default_factory=dict)
     agent_options: dict[str, Any] = field(default_factory=dict)
+    label: str | None = None  # what the agent is called in the tables, where one agent runs with several settings
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells this run from all others in a store."""
+        return run_key(asdict(self) | {"agent": self.label or self.agent})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +113,7 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     except Exception as problem:
         status, error = "failed", "".join(traceback.format_exception_only(problem)).strip()
     summary = latest[0].summary() if latest else {"episodes": 0, "seconds": time.perf_counter() - started}
-    key = {"agent": spec.agent, "environment": spec.environment, "depth": spec.depth, "seed": spec.seed}
+    key = {"agent": spec.label or spec.agent, "environment": spec.environment, "depth": spec.depth, "seed": spec.seed}
     return summary | key | {"status": status, "error": error}, latest[0].rows if latest else []
 
 
@@ -150,11 +156,27 @@ def compare(
     interrupted comparison in `out` has left. `common` are the other fields of `RunSpec`. `progress_fn` gets (runs done,
     all runs, the row of the last one).
     """
-    if engine not in ENGINES:
-        raise unknown_name("engine", engine, ENGINES)
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     sizes: list[int | None] = [None] if depths is None else [int(depth) for depth in depths]
     grid = make_grid(environment, agents=agents, depths=sizes, seeds=[int(seed) for seed in numbers], **common)
+    return run_grid(
+        grid, out=out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, progress_fn=progress_fn
+    )
+
+
+def run_grid(
+    grid: Sequence[RunSpec],
+    *,
+    out: str | Path,
+    engine: str = "local",
+    scheduler: str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    progress_fn: Callable[[int, int, dict[str, Any]], None] | None = None,
+) -> Comparison:
+    """Run any list of runs into the store in `out`, as `compare` does; the last are started first."""
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
     folder = Path(out)
     _make_folder(folder, resume=resume)
     with locked(folder):
@@ -162,7 +184,7 @@ def compare(
         store = Store(folder)
         try:
             finished = store.finished()
-            left = [spec for spec in grid if run_key(asdict(spec)) not in finished]
+            left = [spec for spec in grid if spec.key not in finished]
             for done, (row, episodes) in enumerate(_results(left, engine, scheduler, workers), start=1):
                 store.add(row, episodes)
                 if progress_fn is not None:
@@ -196,17 +218,18 @@ def _make_folder(folder: Path, *, resume: bool) -> None:
         raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
 
 
-def _write_settings(folder: Path, grid: list[RunSpec]) -> None:
+def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     """Add the grid to the record of the folder; the same run with other settings is refused, not mixed in."""
     path = folder / SETTINGS_FILE
     earlier = json.loads(path.read_text())["runs"] if path.exists() else []
-    known = {run_key(spec): spec for spec in earlier}
-    for spec in map(_as_json, grid):
-        before = known.setdefault(run_key(spec), spec)
-        if before != spec:
-            changed = next(name for name in spec if before.get(name) != spec[name])
+    known = {spec.key: _as_json(spec) for spec in (RunSpec(**fields) for fields in earlier)}
+    for spec in grid:
+        wanted = _as_json(spec)
+        before = known.setdefault(spec.key, wanted)
+        if before != wanted:
+            changed = next(name for name in wanted if before.get(name) != wanted[name])
             raise InvalidInputError(
-                f"{folder} has runs with {changed}={before.get(changed)!r}, not {spec[changed]!r}; give the same "
+                f"{folder} has runs with {changed}={before.get(changed)!r}, not {wanted[changed]!r}; give the same "
                 "settings to go on with it, or choose another directory"
             )
     record = {"runs": list(known.values()), "versions": versions()}

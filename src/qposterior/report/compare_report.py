@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,7 @@ from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.experiments.compare import Comparison
 from qposterior.experiments.run_directory import SETTINGS_FILE
 from qposterior.experiments.statistics import Estimate, beats_table, censored_times, scaling_law, summarise_runs
-from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot
+from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure
 from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, tabl
         axes.fill_between(episode, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0.0)
     axes.set(xlabel="episode", ylabel="cumulative regret", title=f"cumulative regret{_at(depth)}")
     axes.legend(frameon=False)
-    _save(figure, folder / "regret")
+    save_figure(figure, folder / "regret")
     if table["depth"].nunique() > 1:
         figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
         for name, group in table.groupby("agent", sort=True):
@@ -247,18 +246,7 @@ def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, tabl
             axes.errorbar(group["depth"], group["mean"], yerr=bars, marker="o", color=colour, label=agent)
         axes.set(xlabel="depth", ylabel="learning time (episodes)", xscale="log", yscale="log")
         axes.legend(frameon=False)
-        _save(figure, folder / "learning_time")
-
-
-def _save(figure: Any, path: Path) -> None:
-    for kind, metadata in (
-        ("png", {"Software": None}),
-        ("pdf", {"Creator": None, "Producer": None, "CreationDate": None}),
-    ):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
-        write_atomically(path.with_suffix(f".{kind}"), buffer.getvalue())
-    import_pyplot().close(figure)
+        save_figure(figure, folder / "learning_time")
 
 
 def _downloads(found: Comparison) -> list[tuple[str, str]]:

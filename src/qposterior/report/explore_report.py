@@ -13,7 +13,7 @@ from qposterior.errors import MissingExtraError
 from qposterior.experiments.beliefs import MOST_PAIRS
 from qposterior.experiments.explore import Run, World
 from qposterior.experiments.run_directory import BELIEFS_FILE, EPISODES_FILE, REPORT_FILE, TRACE_FILE
-from qposterior.report.figures import cells_figure, map_figure, regret_figure, trace_figure
+from qposterior.report.figures import cells_figure, map_figure, regret_figure, to_png, trace_figure
 from qposterior.world.files import write_atomically
 
 PAGE = """<!doctype html>
@@ -52,23 +52,23 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Non
 
     depth = f", depth {runs[0].depth}" if runs[0].depth is not None else ""
     name = f"{runs[0].agent} on {world.name}{depth}"
-    pictures = {"regret.png": regret_figure(pd.read_csv(folder / EPISODES_FILE), title=name)}
+    pictures = {"regret.png": to_png(regret_figure(pd.read_csv(folder / EPISODES_FILE), title=name))}
     captions = {"regret.png": "Cumulative regret over the episodes, a line per seed."}
     if (folder / TRACE_FILE).exists():
         trace, beliefs = pd.read_csv(folder / TRACE_FILE), pd.read_csv(folder / BELIEFS_FILE)
         seed = int(beliefs["seed"].iloc[0])
-        pictures["trace.png"] = trace_figure(trace[trace["seed"] == seed], title=f"{name}, seed {seed}")
+        pictures["trace.png"] = to_png(trace_figure(trace[trace["seed"] == seed], title=f"{name}, seed {seed}"))
         captions["trace.png"] = f"Every step of the sampler, seed {seed}."
         places, truth = state_places(world), world.truth
         if truth is not None and places is not None:
             if world.space.num_pairs <= MOST_PAIRS:
                 first = beliefs[beliefs["seed"] == seed]
-                pictures["cells.png"] = cells_figure(first, places, truth.q, f"{name}, seed {seed}")
+                pictures["cells.png"] = to_png(cells_figure(first, places, truth.q, f"{name}, seed {seed}"))
                 captions["cells.png"] = (
                     "The posterior of every state over the episodes: mean and standard deviation of Q; dashed: truth."
                 )
             share = right_share(beliefs, world)
-            pictures["map.png"] = map_figure(places, share, title=f"{name}, at the end, mean over seeds")
+            pictures["map.png"] = to_png(map_figure(places, share, title=f"{name}, at the end, mean over seeds"))
             captions["map.png"] = "How probable it is at the end that the action which is right is optimal."
     for file, picture in pictures.items():
         write_atomically(folder / file, picture)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.errors import MissingExtraError
 from qposterior.world.arrays import FloatArray
+from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +25,7 @@ AGENT_COLOURS = {
     "q-learning": "#E69F00",
     "r-max": "#009E73",
     "psrl-deterministic": "#0072B2",
-    "psrl": "#004466",
+    "psrl": "#332288",
     "rlsvi": "#882255",
     "ucbvi": "#44AA99",
     "bayesian-q-learning": "#AA4499",
@@ -46,8 +48,8 @@ def import_pyplot() -> Any:
     return plt
 
 
-def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> bytes:
-    """Return a PNG of cumulative regret over episodes: a thin line per seed, the mean bold."""
+def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> Any:
+    """Return a figure of cumulative regret over episodes: a thin line per seed, the mean bold."""
     plt = import_pyplot()
     agent = str(episodes["agent"].iloc[0])
     colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
@@ -65,15 +67,14 @@ def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> bytes:
     axes.set_xlabel("episode")
     axes.set_ylabel("cumulative regret (reward)")
     axes.set_title(title or agent)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
     axes.set_xlim(left=1)
     axes.set_ylim(bottom=min(0.0, float(axes.get_ylim()[0])) if min(c.min() for c in curves) < 0 else 0.0)
-    return _to_png(figure)
+    return figure
 
 
-def trace_figure(trace: pd.DataFrame, *, title: str = "") -> bytes:
-    """Return a PNG of the steps of one sampler: Bellman error, tolerances and effective sample size.
+def trace_figure(trace: pd.DataFrame, *, title: str = "") -> Any:
+    """Return a figure of the steps of one sampler: Bellman error, tolerances and effective sample size.
 
     The tolerance of old data is solid, that of new data dotted, a star ends each update (the paper's fig. epsilon). At
     tolerance 0 there is neither an error nor a tolerance: the acceptance of the moves takes their place.
@@ -102,13 +103,12 @@ def trace_figure(trace: pd.DataFrame, *, title: str = "") -> bytes:
     panels[-1].set_ylim(bottom=0.0)
     panels[0].set_title(title)
     for axes in panels:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return _to_png(figure)
+        tidy(axes)
+    return figure
 
 
-def cells_figure(beliefs: pd.DataFrame, places: dict[int, tuple[int, int]], truth: FloatArray, title: str) -> bytes:
-    """Return a PNG with a panel per state: mean ± sd of Q of each action over the episodes, dashed the truth."""
+def cells_figure(beliefs: pd.DataFrame, places: dict[int, tuple[int, int]], truth: FloatArray, title: str) -> Any:
+    """Return a figure with a panel per state: mean ± sd of Q of each action over the episodes, dashed the truth."""
     plt = import_pyplot()
     rows, columns = (1 + max(place[i] for place in places.values()) for i in (0, 1))
     figure, grid = plt.subplots(
@@ -138,11 +138,11 @@ def cells_figure(beliefs: pd.DataFrame, places: dict[int, tuple[int, int]], trut
     figure.suptitle(title, fontsize=10)
     figure.supxlabel("episode", fontsize=9)
     figure.supylabel("Q", fontsize=9)
-    return _to_png(figure)
+    return figure
 
 
-def map_figure(places: dict[int, tuple[int, int]], share: dict[int, float], *, title: str = "") -> bytes:
-    """Return a PNG of P(the action that is right is optimal) of each state, where it lies."""
+def map_figure(places: dict[int, tuple[int, int]], share: dict[int, float], *, title: str = "") -> Any:
+    """Return a figure of P(the action that is right is optimal) of each state, where it lies."""
     plt = import_pyplot()
     rows, columns = (1 + max(place[i] for place in places.values()) for i in (0, 1))
     values = np.full((rows, columns), np.nan)
@@ -160,12 +160,26 @@ def map_figure(places: dict[int, tuple[int, int]], share: dict[int, float], *, t
     axes.spines[:].set_visible(False)
     axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, label="P(right action is optimal)", shrink=0.8)
-    return _to_png(figure)
+    return figure
 
 
-def _to_png(figure: Any) -> bytes:
-    """Return the bytes of a figure, without a software version: the same rows give the same bytes."""
+def to_png(figure: Any) -> bytes:
+    """Return a figure as PNG and close it; without a software version, so that the same rows give the same bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     import_pyplot().close(figure)
     return buffer.getvalue()
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure as PNG and PDF beside each other and close it; the same rows give the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="pdf", metadata={"Creator": None, "Producer": None, "CreationDate": None})
+    write_atomically(path.with_suffix(".pdf"), buffer.getvalue())
+    write_atomically(path.with_suffix(".png"), to_png(figure))
+
+
+def tidy(axes: Any) -> None:
+    """Give axes the look of the house: a faint grid, no frame above and to the right."""
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,54 @@
+"""The page `docs/paper.md` from the figures of a run of `qposterior paper`: picture, claim, finding, command, time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+from qposterior.paper.registry import FIGURES
+from result_page import PROVENANCE, table
+
+ANSWERS = {True: "holds", False: "**does not hold**", None: "not decided"}
+COMMENTS = Path(__file__).with_name("paper_comments.json")
+"""What a number alone does not say, figure by figure."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--figures", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    pictures = options.out.with_suffix("")
+    pictures.mkdir(exist_ok=True)
+    comments = json.loads(COMMENTS.read_text(encoding="utf-8"))
+    rows, parts = [], []
+    for item in FIGURES.values():
+        record_file = options.figures / f"{item.name}.json"
+        if not record_file.exists():
+            rows.append((item.name, item.label, "not made at full size", "–"))
+            continue
+        record = json.loads(record_file.read_text(encoding="utf-8"))
+        shutil.copy(options.figures / f"{item.name}.png", pictures / f"{item.name}.png")
+        size = " --quick" if record["quick"] else ""
+        rows.append((f"[{item.name}](#{item.name})", item.label, ANSWERS[record["holds"]], f"{record['seconds']:.0f}"))
+        parts.append(
+            f"## {item.name}\n\n![{item.name}]({pictures.name}/{item.name}.png)\n\n"
+            f"**The paper** ({item.label}): {item.claim}\n\n"
+            f"**Found** ({ANSWERS[record['holds']]}): {record['found']}.\n\n"
+            + (f"{comments[item.name]}\n\n" if item.name in comments else "")
+            + f"`qposterior paper {item.name}{size} --out figures`, {record['seconds']:.0f} s.\n"
+        )
+    introduction = (
+        "# The paper, figure by figure\n\n"
+        "Every figure, example and theorem of the paper, made by one command each, with the paper's claim in our words and "
+        "what was found. Rebuilt by `make paper`; the seconds are those of two cores, runs that were in the store already "
+        "not counted.\n"
+    )
+    summary = table(("name", "label in the paper", "the claim", "seconds"), rows)
+    options.out.write_text("\n".join([introduction, PROVENANCE, summary, *parts]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

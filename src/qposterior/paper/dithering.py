@@ -1,0 +1,78 @@
+"""Dithering finds the treasure after a number of episodes that is exponential in the depth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.statistics import kaplan_meier_median
+from qposterior.paper.figure import Made, PaperFigure, Size, sweep
+from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy
+
+AGENTS: dict[str, dict[str, float]] = {"random": {}, "q-learning": {"epsilon": 0.1}, "abrl": {}}
+LIMIT = 20_000
+
+
+def make(size: Size) -> Made:
+    """Draw the episode in which the treasure was first found over the depth, beside 2^(depth − 1)."""
+    depths = size.choose(range(3, 13), range(3, 7))
+    specs = [
+        RunSpec(
+            agent=agent,
+            environment="deep-sea",
+            depth=depth,
+            seed=size.seed + seed,
+            episodes=size.choose(LIMIT, 500),
+            full=agent == "random",  # it never learns, but it finds
+            agent_options=options,
+        )
+        for depth in depths
+        for seed in range(size.choose(20, 4))
+        for agent, options in AGENTS.items()
+    ]
+    runs = sweep(size, "dithering", specs).runs
+    found = runs["found_episode"].notna()
+    runs = runs.assign(time=runs["found_episode"].fillna(runs["episodes"]).astype(float), is_found=found)
+    rows = [
+        (
+            g["agent"].iloc[0],
+            int(g["depth"].iloc[0]),
+            kaplan_meier_median(g["time"].to_numpy(), g["is_found"].to_numpy()),
+            int(g["is_found"].sum()),
+            len(g),
+        )
+        for _, g in runs.groupby(["agent", "depth"])
+    ]
+    table = pd.DataFrame(rows, columns=["agent", "depth", "median_found_episode", "found", "runs"])
+    figure, axes = import_pyplot().subplots(figsize=(6.5, 4.2), layout="constrained")
+    slopes = {}
+    for agent in AGENTS:
+        part = table[(table["agent"] == agent) & np.isfinite(table["median_found_episode"])]
+        axes.plot(part["depth"], part["median_found_episode"], "o-", color=AGENT_COLOURS[agent], label=agent)
+        late = part[part["depth"] >= 4]
+        slopes[agent] = (
+            float(np.polyfit(late["depth"], np.log2(late["median_found_episode"]), 1)[0]) if len(late) > 1 else np.nan
+        )
+    grid = np.array(list(depths), dtype=float)
+    axes.plot(grid, np.log(2.0) * 2.0 ** (grid - 1.0), "k:", label="ln 2 · 2^(depth − 1), the random agent's median")
+    axes.set(yscale="log", xlabel="depth", ylabel="first episode with the treasure (median)")
+    axes.legend(frameon=False)
+    tidy(axes)
+    words = "; ".join(f"{agent} 2^({slope:.2f}·depth)" for agent, slope in slopes.items())
+    missed = table[(table["agent"] == "q-learning") & (table["found"] < table["runs"])]
+    ends = "" if missed.empty else f"; q-learning missed it in some runs from depth {int(missed['depth'].min())} on"
+    return Made(
+        figure=figure,
+        rows=table,
+        found=f"growth of the first episode with the treasure: {words}{ends}",
+        holds=bool(slopes["q-learning"] > 0.7 and 0.8 < slopes["random"] < 1.2) if not size.quick else None,
+    )
+
+
+FIGURE = PaperFigure(
+    name="dithering",
+    label="sec. experiment",
+    claim="Dithering strategies such as ε-greedy take a number of episodes that is exponential in the depth.",
+    make_fn=make,
+)

@@ -1,0 +1,105 @@
+"""What a figure of the paper is: a claim, a function that makes it at some size, and what was found."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from qposterior.errors import InvalidInputError
+from qposterior.experiments.compare import Comparison, RunSpec, run_grid
+from qposterior.experiments.run_directory import versions
+from qposterior.report.figures import save_figure
+from qposterior.world.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a figure is made. `quick` shrinks seeds, depths and episodes, nothing else."""
+
+    folder: Path  # where the stores of long figures are
+    quick: bool = False
+    seed: int = 0
+    workers: int | None = None
+
+    def choose(self, full: Value, quick: Value) -> Value:
+        """Return the one that fits."""
+        return quick if self.quick else full
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A figure, the rows behind it, and what they say."""
+
+    figure: Any  # of matplotlib
+    rows: pd.DataFrame
+    found: str  # one sentence
+    holds: bool | None  # whether the paper's claim does; None: not decided at this size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperFigure:
+    """One item of the paper."""
+
+    name: str
+    label: str  # of the paper
+    claim: str  # what the paper says, in our words
+    make_fn: Callable[[Size], Made]
+
+
+def make_figure(item: PaperFigure, size: Size, *, force: bool = False) -> dict[str, Any]:
+    """Make one figure into the folder (PNG, PDF, CSV and a JSON record) and return the record.
+
+    One that was made before with the same size and seed is left as it is, unless forced.
+    """
+    path = size.folder / item.name
+    record_file = path.with_suffix(".json")
+    if record_file.exists() and not force:
+        earlier = dict(json.loads(record_file.read_text()))
+        if (earlier["quick"], earlier["seed"]) == (size.quick, size.seed):
+            return earlier
+        raise InvalidInputError(
+            f"{record_file} was made with quick={earlier['quick']}, seed={earlier['seed']}; choose another --out, or "
+            "pass --force to make it again"
+        )
+    size.folder.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    made = item.make_fn(size)
+    save_figure(made.figure, path)
+    write_atomically(path.with_suffix(".csv"), made.rows.to_csv(index=False, float_format="%.10g"))
+    record = {
+        "name": item.name,
+        "label": item.label,
+        "claim": item.claim,
+        "found": made.found,
+        "holds": None if made.holds is None else bool(made.holds),
+        "quick": size.quick,
+        "seed": size.seed,
+        "seconds": round(time.perf_counter() - started, 1),
+        "versions": versions(),
+    }
+    write_atomically(record_file, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return record
+
+
+def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
+    """Run the runs of a long figure into a store of its own, which an interrupted figure goes on with."""
+    folder = size.folder / ("stores-quick" if size.quick else "stores") / name
+    return run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=_report)
+
+
+def _report(done: int, total: int, row: dict[str, Any]) -> None:
+    text = f"{done}/{total}  {row['agent']} depth {row['depth']} seed {row['seed']}: {row.get('learning_time') or '–'}"
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="" if done < total else "\n", file=sys.stderr, flush=True)
+    elif done % 20 == 0 or done == total:
+        print(text, file=sys.stderr, flush=True)
