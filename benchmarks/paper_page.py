@@ -42,9 +42,9 @@ def main() -> None:
         )
     introduction = (
         "# The paper, figure by figure\n\n"
-        "Every figure, example and theorem of the paper, made by one command each, with the paper's claim in our words and "
-        "what was found. Rebuilt by `make paper`; the seconds are those of two cores, runs that were in the store already "
-        "not counted.\n"
+        "Every figure, example and theorem of the paper, made by one command each, with the paper's claim in our words "
+        "and what was found. Rebuilt by `make paper`; seconds on two cores, runs that were in the store already not "
+        "counted.\n"
     )
     summary = table(("name", "label in the paper", "the claim", "seconds"), rows)
     options.out.write_text("\n".join([introduction, PROVENANCE, summary, *parts]), encoding="utf-8")

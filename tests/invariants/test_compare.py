@@ -236,3 +236,26 @@ def test_runs_that_have_not_learned_are_censored_where_they_could_have_shown_it(
     assert (times.tolist(), solved.tolist()) == ([500.0, 30.0], [False, True])
     times, _ = censored_times(runs.assign(environment="river-swim"))
     assert times.tolist() == [401.0, 30.0]
+
+
+def test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out(tmp_path):
+    from qposterior.experiments.compare import RunSpec, run_grid
+    from qposterior.experiments.store import with_keys
+
+    grid = [
+        RunSpec(
+            agent="q-learning", environment=name, depth=depth, seed=1, episodes=5, label=label, full=True, **options
+        )
+        for name, depth in (("deep-sea", 3), ("river-swim", None))
+        for label, options in ((None, {}), ("greedy", {"agent_options": {"epsilon": 0.0}}))
+    ]
+    found = run_grid(grid, out=tmp_path / "store", workers=1)
+    assert sorted(found.runs["agent"]) == ["greedy", "greedy", "q-learning", "q-learning"]
+    for rows in (found.runs, found.episodes):
+        for spec in grid:
+            chosen = rows[with_keys(rows, [spec.key])]
+            assert set(chosen["agent"]) == {spec.label or "q-learning"}
+            assert set(chosen["environment"]) == {spec.environment}
+            assert len(chosen) == (1 if rows is found.runs else 5)
+    again = run_grid(grid, out=tmp_path / "store", workers=1, resume=True)
+    assert again.runs.equals(found.runs)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qposterior.errors import InvalidInputError, QPosteriorError
 from qposterior.experiments.explore import EPISODE_COLUMNS
+from qposterior.world.arrays import BoolArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +115,14 @@ def locked(folder: Path) -> Iterator[None]:
 def run_key(run: dict[str, Any]) -> tuple[Any, ...]:
     """Return what tells a run from all others in a store."""
     return run["agent"], run["environment"], _key_depth(run["depth"]), run["seed"]
+
+
+def with_keys(rows: pd.DataFrame, keys: Iterable[tuple[Any, ...]]) -> BoolArray:
+    """Return which rows of runs or episodes belong to the runs of these keys."""
+    import pandas as pd
+
+    found = rows[list(RUN_KEY)].assign(depth=rows["depth"].astype(float).fillna(NO_DEPTH).astype(int))
+    return np.asarray(pd.MultiIndex.from_frame(found).isin(list(keys)))
 
 
 def _key_depth(depth: int | None) -> int:

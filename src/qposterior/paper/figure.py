@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.compare import Comparison, RunSpec, run_grid
 from qposterior.experiments.run_directory import versions
+from qposterior.experiments.store import with_keys
 from qposterior.report.figures import save_figure
 from qposterior.world.files import write_atomically
 
@@ -94,7 +95,11 @@ def make_figure(item: PaperFigure, size: Size, *, force: bool = False) -> dict[s
 def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
     """Run the runs of a long figure into a store of its own, which an interrupted figure goes on with."""
     folder = size.folder / ("stores-quick" if size.quick else "stores") / name
-    return run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=_report)
+    found = run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=_report)
+    # A store may hold more than was asked for; the figure is of what was asked for.
+    keys = [spec.key for spec in specs]
+    runs, episodes = (rows[with_keys(rows, keys)] for rows in (found.runs, found.episodes))
+    return Comparison(folder=found.folder, runs=runs, episodes=episodes)
 
 
 def _report(done: int, total: int, row: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy
 
 PUBLISHED = {"psrl": 6.8, "abrl-paper": 3.4, "abrl-fixed": 3.6}
-KNOWN_NOISE = {"shape": 1e12, "rate": 1e12, "mean_count": 1.0}  # rewards N(0, 1) with unit noise, not learned
+KNOWN_NOISE = {"shape": 1e12, "rate": 1e12, "reward_mean": 0.0, "mean_count": 1.0}  # N(0, 1) rewards, unit noise
 
 
 def specs(size: Size) -> list[RunSpec]:
