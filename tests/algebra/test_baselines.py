@@ -169,3 +169,12 @@ def test_unseen_pairs_lead_to_unmet_states_while_there_are_some():
 def test_an_unknown_rule_for_successors_is_named():
     with pytest.raises(qp.InvalidInputError, match="did you mean 'unmet'"):
         qp.make_agent("psrl-deterministic", chain(), horizon=2, successors="unmeet")
+
+
+def test_an_agent_that_is_not_told_of_layers_takes_every_state_for_a_successor():
+    mdp = qp.make_environment("deep-sea", depth=3)
+    told, untold = (
+        qp.make_agent("psrl", mdp, horizon=2, concentration=1.0, layered=layered, seed=0) for layered in (True, False)
+    )
+    assert np.diff(untold.draw_rows().row_start).tolist() == [6] * 6
+    assert np.diff(told.draw_rows().row_start).tolist() == [2, 2, 3, 3, 3, 3]

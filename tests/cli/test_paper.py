@@ -171,3 +171,39 @@ def test_marginals_of_the_proper_region_are_those_of_truncated_draws():
 def test_published_exponents_are_drawn_for_the_agents_that_have_them():
     labels = {spec.label or spec.agent for spec in learning_time.specs(Size(folder=None))}
     assert set(learning_time.PUBLISHED) <= labels
+
+
+def test_the_propositions_on_priors_on_a_problem_and_that_a_wrong_q_is_noticed():
+    from qposterior.environments.random_mdp import random_mdp
+    from qposterior.paper import priors
+
+    rng = np.random.default_rng(0)
+    for seed in range(5):
+        mdp = random_mdp(num_states=5, seed=seed)
+        error, inside, converse = priors.check_strict(mdp, rng)
+        assert (error < 1e-10, inside, converse) == (True, True, True)
+        error, below = priors.check_loose(mdp, rng)
+        assert (error < 1e-12, below) == (True, True)
+        # A Q above c implies a reward above c somewhere: the states before the goal see it as it is.
+        q = np.full(mdp.space.num_pairs, priors.BOUND + 1.0)
+        assert priors.implied_rewards(mdp, q).max() > priors.BOUND
+
+
+def test_the_best_fit_of_a_class_that_holds_the_truth_has_no_error():
+    from qposterior.environments.deep_sea import deep_sea
+    from qposterior.model.likelihood import Tolerance
+    from qposterior.model.linear import LinearQTarget
+    from qposterior.paper import misspecified
+    from qposterior.world.experience import Experience
+    from qposterior.world.solve import solve
+
+    sea = deep_sea(depth=4)
+    everything = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
+    seen, truth = Experience.of_pairs(sea, everything), solve(sea).pair_q
+    with_truth = np.column_stack([truth, np.ones(truth.size), misspecified.features(sea)[:, 2]])
+    for matrix, solvable in ((with_truth, True), (misspecified.features(sea), False)):
+        target = LinearQTarget(seen, matrix, misspecified.PRIOR, Tolerance(tolerance=1.0))
+        fit, error = misspecified.best_fit(target, np.random.default_rng(0))
+        assert (error < 1e-12) == solvable
+        nearby = fit + 0.01 * np.random.default_rng(1).standard_normal((50, 3))
+        assert np.all(np.sum(target.residuals(nearby) ** 2, axis=1) >= error - 1e-12)

@@ -23,7 +23,8 @@ class DeterministicPSRLAgent(ModelAgent):
     (their mean, where the reward is noisy). Rows: ``"known"``, the table; ``"revealed"``, the row seen, and for an
     unseen pair one successor drawn uniformly from the next layer of a layered problem, else from all states;
     ``"dirichlet"``, a draw from Dirichlet(concentration + counts) over those same candidates. With
-    ``successors="unmet"`` an unseen pair leads to a candidate that nothing seen leads to, while there is one.
+    ``successors="unmet"`` an unseen pair leads to a candidate that nothing seen leads to, while there is one. With
+    ``layered=False`` the agent does not know of layers: every state is a candidate.
     """
 
     name = "psrl-deterministic"
@@ -38,6 +39,7 @@ class DeterministicPSRLAgent(ModelAgent):
         concentration: float = 1.0,
         transitions: str = "revealed",
         successors: str = "uniform",
+        layered: bool = True,
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
@@ -50,7 +52,8 @@ class DeterministicPSRLAgent(ModelAgent):
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
         self.successors = successors
         self._nothing_left_to_draw = False
-        self._candidate_start, self._candidates = candidate_successors(space)
+        self._layer = space.layer if layered else None
+        self._candidate_start, self._candidates = candidate_successors(space.num_states, self._layer)
 
     def make_plan(self) -> IntArray:
         """Draw rewards and rows, and plan."""
@@ -95,9 +98,7 @@ class DeterministicPSRLAgent(ModelAgent):
 
     def _guess_successors(self, table: TransitionTable) -> IntArray:
         """Return ``(K,)`` states, one drawn for every pair from its candidates."""
-        layer = np.zeros(self.space.num_pairs, dtype=np.int64)
-        if self.space.layer is not None:
-            layer = self.space.layer[self.space.pair_state] + 1
+        layer = self._successor_layer()
         sizes = np.diff(self._candidate_start)
         if self.successors == "uniform":
             candidates = self._candidates
@@ -110,12 +111,15 @@ class DeterministicPSRLAgent(ModelAgent):
         offset = (self._rng.random(self.space.num_pairs) * sizes[layer]).astype(np.int64)
         return np.asarray(candidates[self._candidate_start[layer] + offset])
 
+    def _successor_layer(self) -> IntArray:
+        """Return ``(K,)`` the layer that a pair leads to; 0 for all where there are no layers."""
+        if self._layer is None:
+            return np.zeros(self.space.num_pairs, dtype=np.int64)
+        return np.asarray(self._layer[self.space.pair_state] + 1)
+
     def _dirichlet_rows(self) -> TransitionTable:
         """Draw every row from its Dirichlet posterior, as normalised gammas over its candidates."""
-        space = self.space
-        layer = np.zeros(space.num_pairs, dtype=np.int64)
-        if space.layer is not None:
-            layer = space.layer[space.pair_state] + 1
+        space, layer = self.space, self._successor_layer()
         sizes = (self._candidate_start[1:] - self._candidate_start[:-1])[layer]
         pair = np.repeat(np.arange(space.num_pairs), sizes)
         offset = np.arange(pair.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -129,12 +133,12 @@ class DeterministicPSRLAgent(ModelAgent):
         return _rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
 
 
-def candidate_successors(space: StateActionSpace) -> tuple[IntArray, IntArray]:
+def candidate_successors(num_states: int, layer: IntArray | None) -> tuple[IntArray, IntArray]:
     """Return offsets and states: the successors a pair of each layer may have; one layer of all states if unlayered."""
-    if space.layer is None:
-        return np.array([0, space.num_states]), np.arange(space.num_states)
-    order = np.argsort(space.layer, kind="stable")
-    return segment_starts(space.layer[order], int(space.layer.max()) + 1), order
+    if layer is None:
+        return np.array([0, num_states]), np.arange(num_states)
+    order = np.argsort(layer, kind="stable")
+    return segment_starts(layer[order], int(layer.max()) + 1), order
 
 
 def _single_rows(space: StateActionSpace, successor: IntArray) -> TransitionTable:

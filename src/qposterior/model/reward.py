@@ -105,7 +105,8 @@ class RewardTarget:
         """Return ``(N, K)`` the optimal Q of each draw of rewards."""
         known = self.data._replace(learned=False)
         every = np.arange(self.num_pairs)
-        return particles.bellman_to_q(self.layout, known, every, np.zeros(self.num_pairs), self._rewards(x))
+        tables = self.layout.probability[None]
+        return particles.bellman_to_q(tables, self.layout, known, every, np.zeros(self.num_pairs), self._rewards(x))
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return draws from the prior, below its wall."""

@@ -150,6 +150,7 @@ class BellmanTarget(TabularTarget):
         free = np.flatnonzero(~seen.observed) if exact else np.arange(self.num_pairs)
         self.free: IntArray = free.astype(np.int64)
         self.fixed: FloatArray = np.where(seen.observed, seen.reward_mean, 0.0)
+        self.tables: FloatArray = np.ascontiguousarray(self.layout.probability[None])  # one for all particles
         self.num_coordinates = int(free.size) + int(self.data.learned)
         self.has_jumps = bool(self.layout.has_loop.any())
         self.upper_walls = np.full(self.num_coordinates, np.inf)
@@ -173,7 +174,7 @@ class BellmanTarget(TabularTarget):
         x = np.ascontiguousarray(x, dtype=float)
         grad = np.zeros_like(x)
         use_threads_for(x.shape[0] * self.num_pairs)
-        return particles.bellman_densities(*self._model, x, grad), grad
+        return particles.bellman_densities(self.tables, *self._model, x, grad), grad
 
     def leapfrog(
         self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
@@ -181,14 +182,14 @@ class BellmanTarget(TabularTarget):
         """Return position, momentum and log-densities after the leapfrog steps."""
         x, p = x.copy(), p.copy()
         use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
-        density = particles.bellman_leapfrog(*self._model, x, p, step, num_steps, inverse_mass, self.upper_walls)
+        model = (self.tables, *self._model)
+        density = particles.bellman_leapfrog(*model, x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, density
 
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, nan where ψ has no solution."""
-        return particles.bellman_to_q(
-            self.layout, self.data, self.free, self.fixed, np.ascontiguousarray(x, dtype=float)
-        )
+        model = (self.tables, self.layout, self.data, self.free, self.fixed)
+        return particles.bellman_to_q(*model, np.ascontiguousarray(x, dtype=float))
 
     def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles whose unobserved coordinates have each been redrawn from their exact conditional.
@@ -225,7 +226,7 @@ class BellmanTarget(TabularTarget):
         psi[:, self.layout.observed] = self.data.mean + self.q_residuals(theta)
         everything = np.arange(self.num_pairs)
         plain = self.data._replace(learned=False)
-        back = particles.bellman_to_q(self.layout, plain, everything, self.fixed, psi)
+        back = particles.bellman_to_q(self.tables, self.layout, plain, everything, self.fixed, psi)
         return np.asarray(np.abs(back - theta).max(axis=1) < SAME_THETA * (1.0 + np.abs(theta).max(axis=1)))
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:

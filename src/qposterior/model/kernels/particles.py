@@ -119,8 +119,35 @@ def bellman_one(
     out[0], out[1] = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, new_work(layout))
 
 
+@kernel
+def rows_of(layout: Layout, tables: FloatArray, n: int) -> Layout:
+    """Return the layout with the transition rows of particle n: ``(1, nnz)`` tables are shared by all particles."""
+    return Layout(
+        layout.first_pair,
+        layout.pair_state,
+        layout.is_goal,
+        layout.observed,
+        layout.row_of,
+        layout.row_start,
+        layout.successor,
+        tables[min(np.int64(n), tables.shape[0] - 1)],
+        layout.discount,
+        layout.component_start,
+        layout.component_state,
+        layout.component_of,
+        layout.place,
+        layout.has_loop,
+        layout.lu_start,
+        layout.exit_pair,
+        layout.is_deterministic,
+        layout.is_simple,
+        layout.next_state,
+    )
+
+
 @particle_kernel
 def bellman_densities(
+    tables: FloatArray,
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
@@ -132,7 +159,7 @@ def bellman_densities(
     """Return ``(N, 2)`` log-densities without and of the determinant, in Bellman coordinates; write the gradients."""
     out = np.empty((x.shape[0], 2))
     for n in prange(x.shape[0]):
-        bellman_one(layout, data, prior, free, fixed, x[n], grad[n], out[n])
+        bellman_one(rows_of(layout, tables, n), data, prior, free, fixed, x[n], grad[n], out[n])
     return out
 
 
@@ -151,11 +178,13 @@ def to_q_one(
 
 
 @particle_kernel
-def bellman_to_q(layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray) -> FloatArray:
+def bellman_to_q(
+    tables: FloatArray, layout: Layout, data: LikelihoodData, free: IntArray, fixed: FloatArray, x: FloatArray
+) -> FloatArray:
     """Return ``(N, K)`` θ of ``(N, D)`` Bellman coordinates, nan where there is no solution."""
     out = np.empty((x.shape[0], fixed.size))
     for n in prange(x.shape[0]):
-        to_q_one(layout, data, free, fixed, x[n], out[n])
+        to_q_one(rows_of(layout, tables, n), data, free, fixed, x[n], out[n])
     return out
 
 
@@ -242,6 +271,7 @@ def bellman_trajectory(
 
 @particle_kernel
 def bellman_leapfrog(
+    tables: FloatArray,
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
@@ -257,6 +287,6 @@ def bellman_leapfrog(
     """Run the leapfrog steps for each particle in place, in Bellman coordinates; return ``(N, 2)`` log-densities."""
     out = np.empty((x.shape[0], 2))
     for n in prange(x.shape[0]):
-        model = (layout, data, prior, free, fixed)
+        model = (rows_of(layout, tables, n), data, prior, free, fixed)
         bellman_trajectory(*model, x[n], p[n], step[n], num_steps[n], inverse_mass, upper, out[n])
     return out
