@@ -56,7 +56,7 @@ $(VENV)/.installed-demo: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,deep,tensorboard]" --group dev
+	$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
@@ -64,5 +64,5 @@ $(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.made pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[report,arviz,dask,deep,tensorboard]" --group dev --group bench
+	$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev --group bench
 	@touch $@

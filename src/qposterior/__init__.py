@@ -44,8 +44,13 @@ if TYPE_CHECKING:
     from qposterior.inference.smc.annealed import AnnealedSettings
     from qposterior.inference.smc.one_look import OneLookSettings
     from qposterior.inference.smc.one_step import MoveSettings
+    from qposterior.logs.choices import FitSettings
+    from qposterior.logs.columns import Columns
+    from qposterior.logs.files import Policy
+    from qposterior.logs.fit import Fit, fit
     from qposterior.model.likelihood import Noise
     from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
+    from qposterior.model.uncertain import DirichletRows, SimulatedRows
     from qposterior.world.experience import Experience
     from qposterior.world.mdp import FiniteMDP
     from qposterior.world.solve import Solution, check_uniqueness, solve
@@ -62,7 +67,14 @@ _HOME = {
     "Posterior": "answers",
     "PosteriorSamplingAgent": "agents.posterior_sampling",
     "RewardPrior": "model.prior",
+    "DirichletRows": "model.uncertain",
+    "SimulatedRows": "model.uncertain",
     "posterior": "front_door",
+    "Columns": "logs.columns",
+    "Fit": "logs.fit",
+    "FitSettings": "logs.choices",
+    "Policy": "logs.files",
+    "fit": "logs.fit",
     "ContradictionError": "errors",
     "Experience": "world.experience",
     "FiniteMDP": "world.mdp",
@@ -84,9 +96,13 @@ _HOME = {
 __all__ = [
     "AnnealedSettings",
     "BoundedPrior",
+    "Columns",
     "ContradictionError",
+    "DirichletRows",
     "Experience",
     "FiniteMDP",
+    "Fit",
+    "FitSettings",
     "GaussianPrior",
     "HMCSettings",
     "InvalidInputError",
@@ -95,16 +111,19 @@ __all__ = [
     "NoUniqueSolutionError",
     "Noise",
     "OneLookSettings",
+    "Policy",
     "Posterior",
     "PosteriorSamplingAgent",
     "QPosteriorError",
     "RewardPrior",
     "Run",
+    "SimulatedRows",
     "Solution",
     "StateActionSpace",
     "check_uniqueness",
     "compare",
     "explore",
+    "fit",
     "make_agent",
     "make_environment",
     "posterior",

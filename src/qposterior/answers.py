@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +101,23 @@ class Posterior:
 
     # -- draws ---------------------------------------------------------------------------------------------------------
 
-    def sample(self, num: int = 1, seed: Any = 0) -> FloatArray:
+    def reweight(self, log_ratio: FloatArray) -> Posterior:
+        """Return the same draws under another prior or with more data: weights times exp ``(N,)`` log_ratio.
+
+        For instance the log of another prior's density over this one's, at `draws`.
+        """
+        ratio = np.asarray(log_ratio, dtype=float)
+        if ratio.shape != self.weights.shape or np.isnan(ratio).any() or not np.isfinite(ratio).any():
+            raise InvalidInputError(f"log_ratio must be {self.weights.size} numbers, not nan and not all −inf")
+        weights = self.weights * np.exp(ratio - ratio.max())
+        # The exact numbers belong to the old weights.
+        return replace(self, weights=weights / weights.sum(), exact_tables=None, enumeration=None, chains=1)
+
+    def sample(self, num: int, seed: Any) -> FloatArray:
         """Return ``(num, S, A)`` draws of Q*, chosen by their weights with replacement."""
         return self.space.to_table(self.draws[self._choose(num, seed)])
 
-    def sample_policy(self, num: int = 1, seed: Any = 0, *, ties: str = "uniform") -> IntArray:
+    def sample_policy(self, num: int, seed: Any, *, ties: str = "uniform") -> IntArray:
         """Return ``(num, S)`` greedy policies of draws: each with its posterior probability; −1 at goals.
 
         Drawing θ and acting greedily is drawing the optimal policy (paper, app. psrl_mdp). Ties within a draw are

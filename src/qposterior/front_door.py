@@ -12,6 +12,7 @@ from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
+from qposterior.inference.joint import CHAINS, JointDraws, run_joint
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.sampler import SequentialSampler
@@ -22,6 +23,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPri
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
+from qposterior.model.uncertain import DirichletRows, SimulatedRows, UncertainTarget
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.structure import inescapable_set
@@ -45,7 +47,7 @@ def posterior(
     seed: Any = 0,
     kernel: str = "gaussian",
     noise: Noise | None = None,
-    transitions: TransitionTable | None = None,
+    transitions: TransitionTable | DirichletRows | SimulatedRows | str | None = None,
     features: FloatArray | None = None,
     settings: HMCSettings | AnnealedSettings | OneLookSettings | None = None,
     max_cells: int = MOST_CELLS,
@@ -61,6 +63,9 @@ def posterior(
       coordinates, the paper's annealed sampler).
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
+    - `transitions`: of counted successors, how their unknown rows are treated: "dirichlet" (default; or a
+      `DirichletRows`) draws them jointly with Q, a `SimulatedRows` takes fresh ones from a simulator, "empirical" takes
+      the frequencies for the rows (biased: they are treated as known). A table: the rows that a `RewardPrior` needs.
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
     - `settings`: an `HMCSettings` for hmc and tempering; an `AnnealedSettings` or `OneLookSettings` for smc.
     """
@@ -68,10 +73,9 @@ def posterior(
     _check(method, coordinates, particles, noise, tolerance)
     chain_settings = _settings_of(HMCSettings, settings) if method in ("hmc", "tempering") else None
     likelihood: Likelihood = Tolerance(tolerance=tolerance, kernel=kernel) if noise is None else noise
-    if seen.transitions == "counted":
-        raise InvalidInputError(
-            'the transitions seen are counts, not known rows; record them as revealed (transitions="revealed")'
-        )
+    rows = _unknown_rows(seen, transitions, prior, method, coordinates)
+    if transitions == "empirical":
+        seen = seen.with_frequencies()
     if features is not None and (method not in ("hmc", "tempering") or isinstance(prior, RewardPrior)):
         raise InvalidInputError('a linear Q (features=) takes method="hmc" or "tempering" and a GaussianPrior')
     rng = make_rng(seed)
@@ -84,10 +88,15 @@ def posterior(
         "observed": seen.num_observed,
     }
     if isinstance(prior, RewardPrior):
-        if transitions is None:
+        if not isinstance(transitions, TransitionTable):
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, chain_settings, described)
     _warn_of_free_loops(seen, prior.scale)
+    if rows is not None:
+        chain_settings = chain_settings or HMCSettings(chains=CHAINS)
+        uncertain = UncertainTarget(seen, prior, likelihood, rows, chains=chain_settings.chains, rng=rng)
+        joint = run_joint(uncertain, rng, chain_settings, progress_fn=progress_fn)
+        return _joint_posterior(joint, particles, seen, described | {"transitions": type(rows).__name__})
     if method == "exact":
         found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
         return _exact_posterior(found, particles, described)
@@ -119,6 +128,47 @@ def _check(method: str, coordinates: str, particles: int, noise: Noise | None, t
         raise InvalidInputError(f"particles must be at least 1, got {particles}")
     if noise is not None and np.any(tolerance):
         raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
+
+
+def _unknown_rows(
+    seen: Experience, transitions: Any, prior: Prior, method: str, coordinates: str
+) -> DirichletRows | SimulatedRows | None:
+    """Return what is believed of rows that are not known, None where they are."""
+    if isinstance(transitions, str):
+        if transitions not in ("dirichlet", "empirical"):
+            raise unknown_name("treatment of transitions", transitions, ("dirichlet", "empirical"))
+        if seen.transitions != "counted":
+            raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
+    if transitions == "empirical" or isinstance(transitions, TransitionTable):
+        return None
+    if seen.transitions != "counted" and not isinstance(transitions, SimulatedRows):
+        if isinstance(transitions, DirichletRows):
+            raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
+        return None
+    if isinstance(prior, RewardPrior):
+        raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
+    if method != "hmc" or coordinates != "bellman":
+        raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
+    return transitions if isinstance(transitions, DirichletRows | SimulatedRows) else DirichletRows()
+
+
+def _joint_posterior(joint: JointDraws, particles: int, seen: Experience, described: dict[str, Any]) -> Posterior:
+    """Return the posterior of joint draws, thinned evenly, with a warning where due."""
+    reason = distrust(joint.diagnostics)
+    if reason is not None:
+        warnings.warn(f"do not trust these draws: {reason}", RuntimeWarning, stacklevel=3)
+    chains, length, size = joint.theta.shape
+    row = np.linspace(0, chains * length - 1, particles).round().astype(int)
+    scale = None if joint.log_scale is None else np.exp(joint.log_scale.reshape(-1)[row])
+    return Posterior(
+        space=seen.space,
+        draws=joint.theta.reshape(chains * length, size)[row],
+        weights=np.full(particles, 1.0 / particles),
+        method="hmc",
+        diagnostics=joint.diagnostics | {"trusted": reason is None, "total_draws": chains * length},
+        settings=described,
+        noise_scale=scale,
+    )
 
 
 def _settings_of(kind: type[Settings], settings: Any) -> Settings | None:
@@ -215,13 +265,24 @@ def _sequential_posterior(
     else:
         sampler = OneLookSampler.start(seen, **common, settings=_settings_of(OneLookSettings, settings))
     sampler.update(seen)
+    moved = [row for row in sampler.trace if row.get("is_effective") is not None]
+    trusted = not moved or bool(moved[-1]["is_effective"])
+    if not trusted:
+        ratio = float(moved[-1]["mixing_ratio"])
+        warnings.warn(
+            f"do not trust these draws: the last moves did not mix (ratio {ratio:.1f}); use Bellman coordinates, a "
+            f"larger "
+            "tolerance, or more moves",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return Posterior(
         space=seen.space,
         draws=sampler.cloud.theta,
         weights=sampler.cloud.weights,
         method="smc",
         log_evidence=sampler.cloud.log_evidence,
-        diagnostics={"effective_draws": sampler.cloud.ess, "trace": sampler.trace},
+        diagnostics={"effective_draws": sampler.cloud.ess, "trusted": trusted, "trace": sampler.trace},
         settings=described,
         noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
     )

@@ -214,3 +214,15 @@ def test_a_loop_of_mean_zero_is_refused_in_q_coordinates_and_left_in_bellman_coo
     # θ_0 = 0 + V and V = θ_1: the two actions tie all over, and the exit shares with the loop.
     assert post.prob_optimal(0).sum() == pytest.approx(1.0)
     assert np.isfinite(post.mean()[0]).all()
+
+
+@pytest.mark.parametrize("num_actions", [2, 3])
+def test_ties_of_several_states_share_a_policy_s_probability_as_a_product(num_actions):
+    """Two states that nothing leads to, all of whose actions tie: every joint choice is as probable as any other."""
+    edges = [(s, a, 2, 1.0, -1.0) for s in (0, 1) for a in range(num_actions)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[2])
+    seen = qp.Experience.of_pairs(mdp, [(s, a) for s in (0, 1) for a in range(num_actions)])
+    post = qp.posterior(seen, method="exact", particles=10)
+    for first in range(num_actions):
+        for second in range(num_actions):
+            np.testing.assert_allclose(post.prob_policy({0: first, 1: second}), num_actions**-2.0)

@@ -146,3 +146,30 @@ def test_revealed_successors_of_unseen_pairs_are_uniform_over_the_next_layer():
     counts = np.bincount(draws[:, 3] - 3, minlength=3)
     # Chi-square with 2 degrees of freedom: 18.4 is exceeded with probability 1e-4.
     assert ((counts - 1000) ** 2 / 1000).sum() < 18.4
+
+
+def test_beliefs_know_of_the_episode_that_has_just_ended():
+    world = make_world(qp.make_environment("bandit", means=(1.0, 2.0), reward_sd=0.0))
+    agent, result = run("abrl", world, episodes=1)
+    played = result.transitions[0][4]
+    sd = agent.posterior().sd()[0]
+    assert sd[played] < 1e-12
+    assert sd[1 - played] > 1.0
+
+
+def test_an_environment_without_a_name_can_be_explored():
+    import gymnasium
+
+    class Coin(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return 0, {}
+
+        def step(self, action):
+            return 1, float(action), True, False, {}
+
+    world = make_world(Coin())
+    assert world.name == "Coin"
+    assert world.mdp is None

@@ -220,8 +220,8 @@ def test_a_free_loop_under_a_discount_is_announced():
 def test_counted_transitions_and_noisy_readings_need_their_own_model():
     bandit = qp.make_environment("bandit")
     counted = qp.Experience(bandit.space, transitions="counted")
-    with pytest.raises(qp.InvalidInputError, match="revealed"):
-        qp.posterior(counted)
+    with pytest.raises(qp.InvalidInputError, match='method="hmc"'):
+        qp.posterior(counted, method="exact")
     seen = noisy_experience(bandit, [(0, 0)])
     with pytest.raises(qp.InvalidInputError, match="noise=Noise"):
         qp.posterior(seen)
@@ -244,3 +244,18 @@ def test_goals_decide_nothing():
         post.quantile(1.5)
     with pytest.raises(qp.InvalidInputError, match="tie rule"):
         post.prob_optimal(0, ties="highest")
+
+
+def test_reweighting_gives_the_posterior_of_another_prior():
+    """Draws under N(0, 4²) reweighted to N(1, 2²) against the exact answer under that prior; five standard errors."""
+    mdp = qp.make_environment("five-state")
+    seen = qp.Experience.of_pairs(mdp, [(0, 0), (1, 0)])
+    wide = qp.posterior(seen, method="exact", particles=40_000, seed=0)
+    wanted = qp.posterior(seen, prior=qp.GaussianPrior(mean=1.0, scale=2.0), method="exact", particles=10)
+    log_ratio = np.sum(-0.5 * (wide.draws - 1.0) ** 2 / 4.0 + 0.5 * wide.draws**2 / 16.0, axis=1)
+    found = wide.reweight(log_ratio)
+    error = 5.0 * 0.5 / np.sqrt(found.effective_draws)
+    assert np.abs(found.prob_optimal_table() - wanted.prob_optimal_table()).max() < error
+    assert np.abs(wide.prob_optimal_table() - wanted.prob_optimal_table()).max() > error
+    with pytest.raises(qp.InvalidInputError, match="log_ratio"):
+        wide.reweight(np.full(40_000, np.nan))

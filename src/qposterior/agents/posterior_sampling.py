@@ -23,7 +23,7 @@ from qposterior.world.experience import Experience
 from qposterior.world.files import write_atomically
 from qposterior.world.space import StateActionSpace
 
-FORMAT = "qposterior-agent 1"
+FORMAT = "qposterior-agent 2"
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
 """The agent's name by how its posterior is kept up to date."""
 
@@ -80,6 +80,7 @@ class PosteriorSamplingAgent:
         self._visited: set[int] = set()
         self._fresh: set[int] = set()  # pairs first seen in this episode
         self._steps = 0
+        self._has_learned = False  # since the last policy was drawn
 
     def _start_sampler(
         self,
@@ -111,7 +112,7 @@ class PosteriorSamplingAgent:
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
     def begin_episode(self, state: int) -> None:
-        """Take in what is new, or else move the particles on, and draw a policy."""
+        """Draw a policy; the particles know of the last episode since it ended."""
         self._visited.clear()
         self._fresh.clear()
         self._steps = 0
@@ -119,11 +120,18 @@ class PosteriorSamplingAgent:
 
     def redraw(self) -> None:
         """Bring the particles up to date and draw another policy from them."""
+        if not self._has_learned:
+            self._learn()
+        self._policy = self._draw_policy()
+        self._has_learned = False
+
+    def _learn(self) -> None:
+        """Take in what is new, or else move the particles on."""
         if self.sampler.update(self.experience, deadline=self.deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
             self.sampler.move(deadline=self.deadline)
-        self._policy = self._draw_policy()
+        self._has_learned = True
 
     def act(self, state: int) -> int:
         """Return the held policy's action, drawing another policy first where one is due."""
@@ -141,11 +149,13 @@ class PosteriorSamplingAgent:
 
     def observe(self, observation: Observation) -> None:
         """Add to the experience; the particles follow when a policy is next drawn."""
+        self._has_learned = False
         if observation.record_in(self.experience):
             self._fresh.add(self.space.pair(observation.state, observation.action))
 
     def end_episode(self) -> None:
-        """Nothing to finish."""
+        """Take in what the episode brought, so that `posterior` and `predict` know of it."""
+        self._learn()
 
     # -- what it believes ----------------------------------------------------------------------------------------------
 
@@ -206,7 +216,7 @@ class PosteriorSamplingAgent:
             "experience": self.experience.to_text(),
             "random": state,
             "num_updates": self.num_updates,
-            "episode": [sorted(self._visited), sorted(self._fresh), self._steps],
+            "episode": [sorted(self._visited), sorted(self._fresh), self._steps, self._has_learned],
             "sampler": facts,
         }
         space: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
@@ -244,7 +254,7 @@ class PosteriorSamplingAgent:
         agent.experience = Experience.from_text(facts["experience"], space)
         agent._policy = stored.pop("policy", None)
         agent.num_updates = facts["num_updates"]
-        visited, fresh, agent._steps = facts["episode"]
+        visited, fresh, agent._steps, agent._has_learned = facts["episode"]
         agent._visited, agent._fresh = set(visited), set(fresh)
         agent.sampler.unpack(stored, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]

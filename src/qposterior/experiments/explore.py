@@ -170,7 +170,7 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     else:
         mdp = getattr(made.unwrapped, "mdp", None) or read_gymnasium_table(made, discount=gamma, step_cost=step_cost)
         space = mdp.space
-    name = mdp.name if mdp is not None else made.spec.id
+    name = mdp.name if mdp is not None else (made.spec.id if made.spec else type(made.unwrapped).__name__)
     cap = cap or limit or (default_cap(mdp) if mdp is not None else DEFAULT_CAP)
     return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
 

@@ -288,15 +288,14 @@ class Enumeration:
     def _joint_mass(self, cell: Cell, also: list[int], log_points: int | None = None) -> tuple[FloatArray, int]:
         """Return ``(R,)`` the mass of the cell in which these pairs are optimal too, and how many share a tie."""
         constraints, _, _ = self._inequalities(cell.choice)
-        rows, ties = [constraints], 1
-        for k in also:
-            extra, _, _ = self._inequalities(np.array([k]))
-            rows.append(extra)
+        rows = [constraints, *(self._inequalities(np.array([k]))[0] for k in also)]
         stacked = np.vstack(rows)
         inner = cell.gaussian
         gaussian = PolytopeGaussian(inner.mean, inner.factor, stacked, np.zeros(stacked.shape[0]))
-        ties += int(np.count_nonzero(gaussian.is_tied[constraints.shape[0] :]))
-        return self._measure(gaussian, log_points or FIRST_LOG_POINTS + 2).mass, ties
+        # Each state breaks its ties on its own: the number of ways is a product over states.
+        ends = np.cumsum([part.shape[0] for part in rows])
+        tied = [1 + np.count_nonzero(gaussian.is_tied[a:b]) for a, b in itertools.pairwise(ends)]
+        return self._measure(gaussian, log_points or FIRST_LOG_POINTS + 2).mass, int(np.prod(tied))
 
     def _mean_replicates(self) -> tuple[FloatArray, FloatArray]:
         """Return ``(R, K)`` first and second moments of θ."""
@@ -348,7 +347,7 @@ class Enumeration:
                 total += share * float(mass.mean()) * weights[i] / ties
             elif share:
                 total += share * float(masses[:, i].mean())
-        return total / float(masses.sum(axis=1).mean())
+        return float(total / masses.sum(axis=1).mean())
 
     def draw(self, num: int) -> FloatArray:
         """Return ``(num, K)`` independent draws of θ: a cell by its probability, then its Gaussian in its polytope."""

@@ -18,6 +18,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.model.target import Target, draw_inside
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
+from qposterior.world.transitions import TransitionTable
 
 SAME_THETA = 1e-6
 """Relative difference up to which the Bellman equations are taken to give θ back."""
@@ -28,11 +29,18 @@ class TabularTarget(Target, ABC):
 
     has_jumps = False
 
-    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
+    def __init__(
+        self,
+        seen: Experience,
+        prior: GaussianPrior | BoundedPrior,
+        likelihood: Likelihood,
+        *,
+        table: TransitionTable | None = None,
+    ) -> None:
         self.seen = seen
         self.prior = prior
         self.likelihood = likelihood
-        self.layout: Layout = build_layout(seen.space, seen.observed_pairs, seen.table())
+        self.layout: Layout = build_layout(seen.space, seen.observed_pairs, table or seen.table())
         self.data: LikelihoodData = likelihood_data(likelihood, seen)
         self.prior_data: PriorData = prior.to_data()
         self.num_pairs = seen.space.num_pairs
@@ -144,8 +152,15 @@ class BellmanTarget(TabularTarget):
     pairs at tolerance 0, else all pairs (ρ in place of θ on the observed ones), then the log-scale where it is learned.
     """
 
-    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
-        super().__init__(seen, prior, likelihood)
+    def __init__(
+        self,
+        seen: Experience,
+        prior: GaussianPrior | BoundedPrior,
+        likelihood: Likelihood,
+        *,
+        table: TransitionTable | None = None,
+    ) -> None:
+        super().__init__(seen, prior, likelihood, table=table)
         exact = isinstance(likelihood, Tolerance) and likelihood.is_exact
         free = np.flatnonzero(~seen.observed) if exact else np.arange(self.num_pairs)
         self.free: IntArray = free.astype(np.int64)

@@ -61,6 +61,47 @@ class Experience:
             seen.record(state, action, float(mdp.rewards[k]), int(row[0][0]), row=row)
         return seen
 
+    @classmethod
+    def from_sums(
+        cls,
+        space: StateActionSpace,
+        *,
+        pair: IntArray,
+        count: FloatArray,
+        reward_mean: FloatArray,
+        reward_deviation: FloatArray,
+        move_pair: IntArray,
+        move_state: IntArray,
+        move_count: FloatArray,
+        transitions: str,
+        rewards: str,
+        readings: dict[int, Readings] | None = None,
+    ) -> Experience:
+        """Return the experience of sums over many transitions: per pair, and per pair and successor.
+
+        Pairs stand in the order in which they were first seen. Counts are whole numbers: sums of weights are rounded,
+        a pair whose weights add up to less than a half was not seen.
+        """
+        seen = cls(space, transitions=transitions, rewards=rewards)
+        whole = np.rint(count).astype(np.int64)
+        kept = whole > 0
+        seen.count[pair[kept]] = whole[kept]
+        seen.reward_mean[pair[kept]] = reward_mean[kept]
+        if rewards == "noisy":
+            seen.reward_deviation[pair[kept]] = reward_deviation[kept]
+        order = np.lexsort((move_state, move_pair))
+        owner, state, weight = move_pair[order], move_state[order], move_count[order]
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        for start, stop in zip(starts, np.append(starts[1:], owner.size), strict=True):
+            k = int(owner[start])
+            if seen.count[k]:
+                row = weight[start:stop] if transitions == "counted" else np.ones(stop - start) / (stop - start)
+                seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)))
+        seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
+        if rewards == "noisy":
+            seen._readings = dict(readings or {})
+        return seen
+
     def record(
         self,
         state: int,
@@ -156,6 +197,16 @@ class Experience:
         starts = np.concatenate([[0], np.cumsum([values.size for values, _ in kept], dtype=np.int64)])
         values, weights = (np.concatenate([r[i] for r in kept]) if kept else np.empty(0) for i in (0, 1))
         return starts.astype(np.int64), values, weights
+
+    def with_frequencies(self) -> Experience:
+        """Return the same experience with counted successors taken for known rows: their frequencies."""
+        known = Experience(self.space, rewards=self.rewards)
+        known.count, known.reward_mean = self.count.copy(), self.reward_mean.copy()
+        known.reward_deviation = self.reward_deviation.copy()
+        known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
+        for k, row in self._rows.items():
+            known._set_row(k, (row[0], self._frequencies(row)))
+        return known
 
     def copy(self) -> Experience:
         """Return an independent copy."""

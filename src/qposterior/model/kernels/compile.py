@@ -1,6 +1,8 @@
 """How kernels are compiled: cached on disk, loops over particles in parallel, x / 0 = inf as in NumPy.
 
-A trajectory that runs off to infinity must end as a rejected move, not as an exception in a thread.
+A trajectory that runs off to infinity must end as a rejected move, not as an exception in a thread. Sums are taken in
+the order in which they are written (no fast mathematics): a kernel that was just compiled and one that was loaded from
+the cache give the same bytes.
 """
 
 from __future__ import annotations
@@ -12,9 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-
-REORDER = {"reassoc", "nsz"}
-"""Sums may be taken in another order, so that they can be vectorised; infinities and nan keep their meaning."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,17 +40,17 @@ _drop_stale_cache()
 
 def kernel(function: Function) -> Function:
     """Compile one loop nest."""
-    return cast("Function", numba.njit(cache=True, error_model="numpy", fastmath=REORDER)(function))
+    return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
 
 
 def inlined_kernel(function: Function) -> Function:
     """Compile a loop nest into each kernel that calls it: handing the data over would cost more than the work."""
-    return cast("Function", numba.njit(cache=True, error_model="numpy", fastmath=REORDER, inline="always")(function))
+    return cast("Function", numba.njit(cache=True, error_model="numpy", inline="always")(function))
 
 
 def particle_kernel(function: Function) -> Function:
     """Compile a loop over particles; `numba.prange` in it runs them in parallel."""
-    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy", fastmath=REORDER)(function))
+    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy")(function))
 
 
 prange = numba.prange

@@ -1,0 +1,169 @@
+"""`qposterior fit` and `qposterior act`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from qposterior.cli.explore import parse_prior
+
+
+def parse_columns(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Return {our name: theirs} of options OURS=THEIRS."""
+    found = {}
+    for text in given:
+        ours, equals, theirs = text.partition("=")
+        if not equals or not theirs:
+            raise click.UsageError(f"--column takes OURS=THEIRS, for example state=position; got {text!r}")
+        found[ours.strip()] = theirs.strip()
+    return found
+
+
+@click.command("fit", short_help="From a log of decisions to which action is best where.")
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--goal", "goals", multiple=True, help="A state that ends an episode; repeatable.")
+@click.option("--discount", type=float, help="In (0, 1]; chosen from the log unless given.")
+@click.option("--rewards", type=click.Choice(["deterministic", "noisy"]), help="Chosen from the log unless given.")
+@click.option("--transitions", type=click.Choice(["deterministic", "dirichlet", "empirical"]), help="Likewise.")
+@click.option("--noise", type=click.Choice(["gaussian", "student", "laplace"]), help="Of noisy rewards; scale learned.")
+@click.option("--prior", callback=parse_prior, help="gaussian:scale=… or bounded:upper=…; chosen unless given.")
+@click.option("--actions", type=click.Choice(["seen", "all"]), default="seen", show_default=True)
+@click.option("--column", "columns", multiple=True, callback=parse_columns, help="OURS=THEIRS, repeatable.")
+@click.option("--particles", type=click.IntRange(min=100), default=4000, show_default=True, help="Draws returned.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Directory of the report (index.html), rows and draws.")
+@click.option("--update", type=click.Path(path_type=Path), help="Directory of an earlier fit to add this log to.")
+@click.option("--force", is_flag=True, help="Replace an earlier fit in --out, or an existing --json file.")
+@click.option(
+    "--json", "json_target", metavar="FILE|-", help="Write {settings, rows, policy, diagnostics}; - is stdout."
+)
+def fit_command(log: Path, **options: Any) -> None:
+    """Fit a LOG of decisions: CSV (comma, semicolon or tab; gzip) or Parquet, a row per decision.
+
+    Columns: state, action, reward, next_state, and where there are: terminated, episode, weight.
+
+    \b
+    Examples:
+      qposterior fit decisions.csv --out answer
+      qposterior fit decisions.csv.gz --goal scrapped --discount 0.95 --json -
+      qposterior fit march.csv --update answer
+    """
+    from qposterior.errors import InvalidInputError
+    from qposterior.logs.choices import FitSettings
+    from qposterior.logs.columns import OPTIONAL, REQUIRED, Columns
+    from qposterior.logs.files import load_sums, prepare_folder, save_fit
+    from qposterior.logs.fit import fit
+    from qposterior.model.likelihood import Noise
+    from qposterior.world.files import write_atomically
+
+    unknown = [name for name in options["columns"] if name not in (*REQUIRED, *OPTIONAL)]
+    if unknown:
+        raise click.UsageError(
+            f"--column: there is no column {unknown[0]!r} to name; ours are {', '.join(REQUIRED)}, …"
+        )
+    before, out = None, options["out"]
+    if options["update"] is not None:
+        before, settings = load_sums(options["update"])
+        out = out or options["update"]
+    else:
+        settings = FitSettings(
+            goals=tuple(options["goals"]),
+            rewards="noisy" if options["noise"] and options["rewards"] is None else options["rewards"],
+            transitions=options["transitions"],
+            discount=options["discount"],
+            prior=options["prior"],
+            noise=None if options["noise"] is None else Noise(kind=options["noise"]),
+            actions=options["actions"],
+            particles=options["particles"],
+            seed=options["seed"],
+        )
+    target = options["json_target"]
+    if target not in (None, "-") and Path(target).exists() and not options["force"]:
+        raise InvalidInputError(f"{target} exists; choose another --json file or pass --force")
+    force = options["force"] or options["update"] is not None
+    if out is not None:
+        prepare_folder(out, force=force)
+    found = fit(log, columns=Columns(**options["columns"]), settings=settings, before=before, progress_fn=_progress())
+    if target == "-":
+        click.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+    elif target is not None:
+        write_atomically(Path(target), json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    if out is not None:
+        save_fit(found, out, settings, force=True)
+        _write_page(found, out)
+    if target != "-":
+        _print(found)
+        if out is not None:
+            click.echo(str(out))
+
+
+@click.command("act", short_help="The action of a fitted policy in a state.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--state", required=True, help="The label of the state, as in the log.")
+@click.option("--explore", is_flag=True, help="Draw the action by the probability that it is optimal.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of the draw; a fresh one at every call unless given.")
+def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> None:
+    """Print the action to take in a state, by the fit in FOLDER.
+
+    \b
+    Examples:
+      qposterior act answer --state worn
+      qposterior act answer --state worn --explore
+    """
+    from qposterior.logs.files import Policy
+
+    click.echo(Policy.load(folder).act(state, explore=explore, seed=seed))
+
+
+def _progress() -> Any:
+    if not sys.stderr.isatty():
+        return None
+
+    def report(done: int, most: int) -> None:
+        click.echo(f"\r\x1b[Kdrawing: {done} of at most {most} rounds", err=True, nl=done >= most)
+
+    return report
+
+
+def _write_page(found: Any, out: Path) -> None:
+    from qposterior.errors import MissingExtraError
+    from qposterior.report.fit_report import write_fit_report
+
+    try:
+        write_fit_report(found, out)
+    except MissingExtraError as error:
+        click.echo(f"qposterior: no report page: {error}", err=True)
+
+
+def _print(found: Any) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    for words in found.chosen.words:
+        click.echo(f"- {words}")
+    table = Table(title="What to do where", title_justify="left")
+    for column in ("state", "action", "tried", "value", "90 % interval", "P(best)", "loss"):
+        table.add_column(column, justify="left" if column in ("state", "action") else "right")
+    for row in found.table.head(40).to_dict(orient="records"):
+        mark = " *" if found.policy.get(row["state"]) == row["action"] else ""
+        table.add_row(
+            escape(str(row["state"])),
+            escape(str(row["action"])) + mark,
+            str(row["count"]),
+            f"{row['mean']:.4g}",
+            f"{row['lower']:.4g} to {row['upper']:.4g}",
+            f"{row['prob_optimal']:.2f}",
+            f"{row['expected_loss']:.3g}",
+        )
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    if len(found.table) > 40:
+        click.echo(f"… and {len(found.table) - 40} rows more (--out or --json has all)")
+    click.echo(f"P(all marked actions are optimal) = {found.prob_policy:.2f}")
+    for check in found.checks:
+        if not check.fits:
+            click.echo(f"! {check.words}")

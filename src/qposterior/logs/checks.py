@@ -1,0 +1,115 @@
+"""Does the model fit the log? Each check says in a sentence what was looked at and what was found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from qposterior.answers import Posterior
+from qposterior.logs.choices import Chosen
+from qposterior.logs.read import Log
+
+SUSPECT = 1e-3
+"""A p-value below this is reported as a misfit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question to the data."""
+
+    name: str
+    fits: bool
+    words: str
+    p_value: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
+    """Return the checks that apply to this log."""
+    checks: list[Check | None] = [_sampler(post)]
+    if chosen.rewards == "noisy":
+        checks.append(_equal_noise(log))
+    elif int(np.sum(log.count > 1)) == 0:
+        words = "every pair was tried once, so nothing tells whether rewards are the same each time"
+        checks.append(Check(name="rewards", fits=True, words=words))
+    checks.append(_markov(log))
+    return [check for check in checks if check is not None]
+
+
+def _sampler(post: Posterior) -> Check:
+    diagnostics = post.diagnostics
+    trusted = bool(diagnostics.get("trusted", True))
+    worth = diagnostics.get("min_bulk_ess", post.draws.shape[0])
+    words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
+    if not trusted:
+        words = (
+            f"the computation has not settled (its draws are worth {worth:.0f} independent ones): give more --particles"
+        )
+    return Check(name="computation", fits=trusted, words=words)
+
+
+def _equal_noise(log: Log) -> Check:
+    """Bartlett's test: one noise for all pairs?"""
+    from scipy.stats import chi2
+
+    many = log.count >= 3.0
+    if many.sum() < 2:
+        return Check(name="noise", fits=True, words="too few repeated trials to tell whether all rewards are as noisy")
+    free = log.count[many] - 1.0
+    variance = log.reward_deviation[many] / free
+    if np.any(variance <= 0.0):
+        words = (
+            "some actions pay exactly the same each time, others vary: one noise for all of them overstates the former"
+        )
+        return Check(name="noise", fits=False, words=words)
+    pooled = float(free @ variance / free.sum())
+    statistic = free.sum() * np.log(pooled) - float(free @ np.log(variance))
+    correction = 1.0 + (np.sum(1.0 / free) - 1.0 / free.sum()) / (3.0 * (many.sum() - 1))
+    p = float(chi2.sf(statistic / correction, many.sum() - 1))
+    words = (
+        "rewards are about as noisy everywhere, as the model takes them to be"
+        if p > SUSPECT
+        else "some actions have much noisier rewards than others (or rare large ones); try --noise student"
+    )
+    return Check(name="noise", fits=p > SUSPECT, words=words, p_value=p)
+
+
+def _markov(log: Log) -> Check | None:
+    """A likelihood-ratio test: given state and action, does the next state depend on the state before?"""
+    from scipy.stats import chi2
+
+    if log.contexts is None or not log.contexts:
+        return None
+    keys = np.array(list(log.contexts), dtype=np.int64)
+    count = np.array(list(log.contexts.values()))
+    statistic, free = 0.0, 0
+    order = np.lexsort((keys[:, 2], keys[:, 0], keys[:, 1]))
+    keys, count = keys[order], count[order]
+    starts = np.flatnonzero(np.diff(keys[:, 1], prepend=-1))
+    for begin, end in zip(starts, np.append(starts[1:], len(keys)), strict=True):
+        before, row = np.unique(keys[begin:end, 0], return_inverse=True)
+        after, column = np.unique(keys[begin:end, 2], return_inverse=True)
+        if before.size < 2 or after.size < 2:
+            continue
+        table = np.zeros((before.size, after.size))
+        table[row, column] = count[begin:end]
+        expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+        if expected.min() < 3.0:  # the limit law needs counts
+            continue
+        positive = table > 0.0
+        statistic += float(2.0 * np.sum(table[positive] * np.log(table[positive] / expected[positive])))
+        free += (before.size - 1) * (after.size - 1)
+    if free == 0:
+        return Check(name="memory", fits=True, words="too few repeated trials to tell whether the past matters")
+    p = float(chi2.sf(statistic, free))
+    words = (
+        "where an action leads depends on the state it is taken in, not on what came before, as the model takes it"
+        if p > SUSPECT
+        else "where an action leads also depends on what came before: the states leave something out"
+    )
+    return Check(name="memory", fits=p > SUSPECT, words=words, p_value=p)

@@ -1,0 +1,265 @@
+"""What a log is taken to mean: goals, rewards, transitions, discount, prior. Chosen from the data, said aloud."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.logs.columns import LogError
+from qposterior.logs.read import Log
+from qposterior.model.likelihood import Noise
+from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.world.arrays import BoolArray, FloatArray
+from qposterior.world.experience import Experience
+from qposterior.world.mdp import FiniteMDP
+from qposterior.world.solve import check_uniqueness
+from qposterior.world.space import StateActionSpace
+
+REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "dirichlet", "empirical"), ("seen", "all")
+DISCOUNT = 0.99
+UNKNOWN_ACTION = "(nothing tried)"
+PRIOR_WIDTH = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitSettings:
+    """What may be set; None is chosen from the data."""
+
+    goals: tuple[str, ...] = ()
+    rewards: str | None = None
+    transitions: str | None = None
+    discount: float | None = None
+    prior: GaussianPrior | BoundedPrior | None = None
+    noise: Noise | None = None
+    actions: str = "seen"
+    particles: int = 4000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for kind, value, known in (
+            ("kind of rewards", self.rewards, REWARDS),
+            ("kind of transitions", self.transitions, TRANSITIONS),
+            ("choice of actions", self.actions, ACTIONS),
+        ):
+            if value is not None and value not in known:
+                raise unknown_name(kind, value, known)
+        if self.discount is not None and not 0.0 < self.discount <= 1.0:
+            raise InvalidInputError(f"discount must lie in (0, 1], got {self.discount}")
+        if self.particles < 100:
+            raise InvalidInputError(f"particles must be at least 100, got {self.particles}")
+
+
+@dataclass(kw_only=True)
+class Chosen:
+    """A log as a problem: the experience, how to treat it, and the sentences that say what was chosen and why."""
+
+    seen: Experience
+    states: list[str]
+    actions: list[str]
+    rewards: str
+    transitions: str
+    discount: float
+    prior: GaussianPrior | BoundedPrior
+    noise: Noise | None
+    start: FloatArray  # (S,)  where episodes begin
+    words: list[str] = field(default_factory=list)
+    untried: list[tuple[str, str]] = field(default_factory=list)  # (state, action) that were never tried
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return {
+            "rewards": self.rewards,
+            "transitions": self.transitions,
+            "discount": self.discount,
+            "prior": {"mean": self.prior.mean, "scale": self.prior.scale},
+            "noise": None if self.noise is None else {"kind": self.noise.kind, "scale": self.noise.scale},
+            "states": len(self.states),
+            "actions": len(self.actions),
+            "goals": [self.states[s] for s in self.seen.space.goals],
+        }
+
+
+def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
+    """Return the problem that a log stands for."""
+    words: list[str] = []
+    is_goal = _goals(log, settings, path, words)
+    rewards = settings.rewards or ("deterministic" if log.has_constant_rewards else "noisy")
+    if settings.rewards is None:
+        again = int(np.sum(log.count > 1))
+        words.append(
+            f"rewards are taken as {rewards}: "
+            + (
+                f"all {again} pairs that were tried more than once paid the same each time"
+                if rewards == "deterministic"
+                else "some pairs paid differently from time to time"
+            )
+        )
+    if rewards == "deterministic" and not log.has_constant_rewards:
+        k = int(np.argmax(log.reward_high - log.reward_low))
+        state, action = log.pairs[k]
+        raise LogError(
+            path,
+            f"state {log.states[state]!r}, action {log.actions[action]!r} has paid both {log.reward_low[k]:g} and "
+            f"{log.reward_high[k]:g}; a deterministic reward has one value (use --rewards noisy)",
+        )
+    transitions = settings.transitions or ("deterministic" if log.is_deterministic else "dirichlet")
+    if settings.transitions is None:
+        words.append(
+            "every action led to one place only, so transitions are taken as deterministic"
+            if transitions == "deterministic"
+            else "some actions led to several places, so transitions are unknown and drawn with Q (dirichlet)"
+        )
+    if transitions == "deterministic" and not log.is_deterministic:
+        pair, times = np.unique(log.moves[:, 0], return_counts=True)
+        state, action = log.pairs[pair[np.argmax(times > 1)]]
+        raise LogError(
+            path,
+            f"state {log.states[state]!r}, action {log.actions[action]!r} has led to several states; transitions are "
+            f"not "
+            "deterministic (use --transitions dirichlet)",
+        )
+    discount = settings.discount if settings.discount is not None else _discount(log, is_goal, words)
+    noise = settings.noise or (_noise_prior(log) if rewards == "noisy" else None)
+    prior = settings.prior or GaussianPrior(scale=_prior_scale(log, discount, words))
+    seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, settings.actions)
+    start = np.zeros(len(log.states))
+    for state, number in log.starts.items():
+        start[state] += number
+    start[is_goal] = 0.0
+    start = start / start.sum() if start.sum() > 0.0 else np.where(is_goal, 0.0, 1.0) / max(int((~is_goal).sum()), 1)
+    return Chosen(
+        seen=seen,
+        states=log.states,
+        actions=actions,
+        rewards=rewards,
+        transitions=transitions,
+        discount=discount,
+        prior=prior,
+        noise=noise,
+        start=start,
+        words=words,
+        untried=untried,
+    )
+
+
+def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> BoolArray:
+    """Return ``(S,)`` the goals: named, or where episodes terminated, or where nothing was ever decided."""
+    is_goal = np.zeros(len(log.states), dtype=bool)
+    if settings.goals:
+        for label in settings.goals:
+            if label not in log.states:
+                raise LogError(path, f"the goal {label!r} does not occur in the log")
+            is_goal[log.states.index(label)] = True
+    elif log.has_terminated:
+        is_goal[list(log.ended)] = True
+        words.append(f"goals are the {int(is_goal.sum())} states in which episodes terminated")
+    else:
+        is_goal = ~log.acting
+        names = ", ".join(log.states[s] for s in np.flatnonzero(is_goal)[:5])
+        words.append(
+            f"goals are the {int(is_goal.sum())} states in which nothing was decided ({names}); name them with --goal "
+            f"if "
+            "that is wrong"
+            if is_goal.any()
+            else "there are no goals: no state in which nothing was decided"
+        )
+    acts = np.flatnonzero(is_goal & log.acting)
+    if acts.size:
+        k = int(np.flatnonzero(log.pairs[:, 0] == acts[0])[0])
+        raise LogError(
+            path,
+            f"the goal {log.states[acts[0]]!r} acts; a goal ends an episode (correct the row, or name goals with "
+            f"--goal)",
+            int(log.first_row[k]),
+        )
+    if not log.acting.any():
+        raise LogError(path, "nothing was decided in any state")
+    return is_goal
+
+
+def _discount(log: Log, is_goal: BoolArray, words: list[str]) -> float:
+    """Return 1 where the log has goals and no loop that survives, else 0.99."""
+    if not is_goal.any():
+        words.append(f"there are no goals, so the future is discounted by {DISCOUNT}")
+        return DISCOUNT
+    holds = check_uniqueness(_mean_problem(log, is_goal))
+    if holds.proper_policy_exists and holds.improper_policies_lose:
+        words.append("every state leads on to a goal and no loop pays, so there is no discount")
+        return 1.0
+    words.append(
+        f"the future is discounted by {DISCOUNT}: "
+        + ("one could circle for ever without losing" if holds.proper_policy_exists else "some states lead to no goal")
+    )
+    return DISCOUNT
+
+
+def _mean_problem(log: Log, is_goal: BoolArray) -> FiniteMDP:
+    """Return the problem in which frequencies are rows and means are rewards; dead ends get a free way out."""
+    total = np.bincount(log.moves[:, 0], log.move_count, minlength=log.pairs.shape[0])
+    edges = [
+        (int(log.pairs[p, 0]), int(log.pairs[p, 1]), int(s), float(c / total[p]), float(log.reward_mean[p]))
+        for (p, s), c in zip(log.moves.tolist(), log.move_count.tolist(), strict=True)
+        if c > 0.0
+    ]
+    goal = int(np.flatnonzero(is_goal)[0])
+    dead = np.flatnonzero(~is_goal & ~log.acting)
+    edges += [(int(s), 0, goal, 1.0, 0.0) for s in dead]
+    return FiniteMDP.from_edges(edges, goal=np.flatnonzero(is_goal).tolist())
+
+
+def _noise_prior(log: Log) -> Noise:
+    """Return Gaussian noise whose scale is learned: its prior is centred on the spread within pairs, and wide."""
+    spread = np.sqrt(log.reward_deviation.sum() / max(float(np.maximum(log.count - 1.0, 0.0).sum()), 1.0))
+    overall = float(np.ptp(np.concatenate([log.reward_low, log.reward_high])))
+    return Noise(log_scale_mean=float(np.log(max(spread, 1e-3 * overall, 1e-12))), log_scale_sd=1.0)
+
+
+def _prior_scale(log: Log, discount: float, words: list[str]) -> float:
+    """Return twice the largest reward times the steps that a decision can matter for."""
+    largest = float(np.max(np.abs(np.concatenate([log.reward_low, log.reward_high]))))
+    steps = log.num_rows / max(log.num_episodes, 1) if discount == 1.0 else min(1.0 / (1.0 - discount), log.num_rows)
+    scale = PRIOR_WIDTH * max(largest, 1e-6) * max(steps, 1.0)
+    words.append(
+        f"before any data Q is taken to be 0 ± {scale:.3g}: {PRIOR_WIDTH:g} times the largest reward ({largest:.3g}) "
+        f"times "
+        f"{max(steps, 1.0):.3g} steps"
+    )
+    return scale
+
+
+def _experience(
+    log: Log, is_goal: BoolArray, rewards: str, transitions: str, discount: float, actions: str
+) -> tuple[Experience, list[tuple[str, str]], list[str]]:
+    """Return the log as an experience over its states and actions, with what was never tried."""
+    size = (len(log.states), len(log.actions))
+    tried = np.zeros(size, dtype=bool)
+    tried[log.pairs[:, 0], log.pairs[:, 1]] = True
+    dead = ~is_goal & ~log.acting
+    labels = list(log.actions)
+    if dead.any() and actions == "seen":
+        labels.append(UNKNOWN_ACTION)
+        tried = np.column_stack([tried, dead])
+    mask = tried if actions == "seen" else np.broadcast_to(~is_goal[:, None], tried.shape)
+    space = StateActionSpace.from_mask(np.ascontiguousarray(mask), is_goal, discount=discount)
+    untried = [
+        (log.states[s], log.actions[a])
+        for s, a in np.argwhere(~tried[:, : len(log.actions)] & ~is_goal[:, None] & (log.acting | dead)[:, None])
+    ]
+    index = space.pair_index[log.pairs[:, 0], log.pairs[:, 1]]
+    seen = Experience.from_sums(
+        space,
+        pair=index,
+        count=log.count,
+        reward_mean=log.reward_mean,
+        reward_deviation=log.reward_deviation,
+        move_pair=index[log.moves[:, 0]],
+        move_state=log.moves[:, 1],
+        move_count=log.move_count,
+        transitions="revealed" if transitions == "deterministic" else "counted",
+        rewards=rewards,
+        readings=None if log.readings is None else {int(index[k]): kept for k, kept in log.readings.items()},
+    )
+    return seen, untried, labels

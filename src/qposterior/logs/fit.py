@@ -1,0 +1,179 @@
+"""`fit(...)`: from a log of decisions to which action is best where, how sure that is, and what to try next."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.answers import Posterior
+from qposterior.front_door import posterior
+from qposterior.inference.hmc import HMCSettings
+from qposterior.inference.joint import CHAINS
+from qposterior.logs.checks import Check, check_fit
+from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
+from qposterior.logs.columns import Columns
+from qposterior.logs.read import Log, log_of_table, read_log
+from qposterior.logs.value import visits, worth_of_readings
+from qposterior.model.likelihood import Noise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.90
+MOST_ESS = 2000
+"""Effective draws at which the chains stop: the ends of a 90 % interval are then known to a twentieth of its length."""
+
+ROW_COLUMNS = ("state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss")
+
+
+@dataclass(kw_only=True)
+class Fit:
+    """The answer to a log: a table of actions, a policy, what to try next, and whether the model fits."""
+
+    chosen: Chosen
+    posterior: Posterior
+    checks: list[Check]
+    log: Log = field(repr=False)
+    source: str = "table"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row per state and action: ROW_COLUMNS, under the labels of the log, the best action of a state first."""
+        import pandas as pd
+
+        space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
+        place = space.pair_state, space.pair_action
+        draws, weights = self.posterior.draws, self.posterior.weights
+        loss = weights @ (space.maximum(draws)[:, space.pair_state] - draws)
+        rows = pd.DataFrame(
+            {
+                "state": [states[s] for s in space.pair_state],
+                "action": [actions[a] for a in space.pair_action],
+                "count": self.chosen.seen.count,
+                "mean": self.posterior.mean()[place],
+                "lower": self.posterior.quantile(0.5 - LEVEL / 2)[place],
+                "upper": self.posterior.quantile(0.5 + LEVEL / 2)[place],
+                "prob_optimal": self.posterior.prob_optimal_table()[place],
+                "expected_loss": loss,
+            },
+            columns=list(ROW_COLUMNS),
+        )
+        return rows[rows["action"] != UNKNOWN_ACTION].reset_index(drop=True)
+
+    @property
+    def policy(self) -> dict[str, str]:
+        """The action of least expected loss in every state: the one to commit to now."""
+        space = self.posterior.space
+        best = space.greedy(self.posterior.weights @ self.posterior.draws)
+        return {
+            self.chosen.states[s]: self.chosen.actions[best[s]]
+            for s in space.deciding_states
+            if self.chosen.actions[best[s]] != UNKNOWN_ACTION
+        }
+
+    @property
+    def prob_policy(self) -> float:
+        """P(the whole policy is optimal)."""
+        index = {label: i for i, label in enumerate(self.chosen.states)}
+        names = {label: i for i, label in enumerate(self.chosen.actions)}
+        return self.posterior.prob_policy({index[s]: names[a] for s, a in self.policy.items()})
+
+    def next_trials(self, number: int = 10) -> pd.DataFrame:
+        """Return where one more reading would pay most, by the expected gain in the value of the start."""
+        import pandas as pd
+
+        space = self.posterior.space
+        worth = worth_of_readings(self.posterior, self.chosen)
+        order = np.argsort(-worth)[:number]
+        rows = [
+            (
+                self.chosen.states[space.pair_state[k]],
+                self.chosen.actions[space.pair_action[k]],
+                int(self.chosen.seen.count[k]),
+                float(worth[k]),
+            )
+            for k in order
+            if worth[k] > 0.0
+        ]
+        return pd.DataFrame(rows, columns=["state", "action", "count", "expected_gain"])
+
+    @property
+    def start_value(self) -> tuple[float, float, float]:
+        """Mean and 90 % interval of the value of starting an episode and deciding best."""
+        value = self.posterior.space.maximum(self.posterior.draws) @ self.chosen.start
+        low, high = np.quantile(value, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+        return float(self.posterior.weights @ value), float(low), float(high)
+
+    def visits(self) -> dict[str, float]:
+        """How often an episode that follows the policy comes to each state, on average."""
+        return dict(zip(self.chosen.states, visits(self.posterior, self.chosen).tolist(), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `{settings, rows, policy, diagnostics}` as plain data."""
+        rows = self.table.to_dict(orient="records")
+        diagnostics = {k: v for k, v in self.posterior.diagnostics.items() if isinstance(v, int | float | bool | str)}
+        return {
+            "settings": self.chosen.describe() | {"source": self.source, "rows_read": self.log.num_rows},
+            "rows": [{str(k): v for k, v in row.items()} for row in rows],
+            "policy": self.policy,
+            "diagnostics": diagnostics
+            | {
+                "chosen": self.chosen.words,
+                "prob_policy": self.prob_policy,
+                "untried": [list(pair) for pair in self.chosen.untried],
+                "checks": [check.to_dict() for check in self.checks],
+                "start_value": list(self.start_value),
+                "next_trials": self.next_trials().to_dict(orient="records"),
+            },
+        }
+
+
+def fit(
+    source: str | Path | pd.DataFrame,
+    *,
+    columns: Columns | None = None,
+    settings: FitSettings | None = None,
+    before: Log | None = None,
+    progress_fn: Any = None,
+    **options: Any,
+) -> Fit:
+    """Return what a log of decisions says: a file (CSV, gzip, Parquet) or a table, a row per decision.
+
+    Columns `state, action, reward, next_state`, and where there are `terminated, episode, weight`; other names by
+    `columns`. `before` are the sums of an earlier log, to which this one is added. `options` are the fields of
+    `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.words`.
+    """
+    settings = settings or FitSettings(**options)
+    heavy = settings.noise is not None and settings.noise.kind != "gaussian"
+    if isinstance(source, str | Path):
+        log = read_log(source, columns=columns, keep_readings=heavy, before=before)
+    else:
+        log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
+    name = str(source) if isinstance(source, str | Path) else "table"
+    chosen = choose(log, settings, path=name)
+    found = _posterior(chosen, settings, progress_fn)
+    return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
+
+
+def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Posterior:
+    noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
+    with warnings.catch_warnings():
+        # What these warn of is in the diagnostics and in the checks, in the reader's own words.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return posterior(
+            chosen.seen,
+            prior=chosen.prior,
+            noise=noise,
+            method="hmc",
+            transitions={"dirichlet": "dirichlet", "empirical": "empirical"}.get(chosen.transitions),
+            particles=settings.particles,
+            seed=settings.seed,
+            settings=HMCSettings(
+                chains=CHAINS if chosen.transitions == "dirichlet" else 8, min_ess=min(settings.particles, MOST_ESS)
+            ),
+            progress_fn=progress_fn,
+        )

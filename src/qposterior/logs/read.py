@@ -1,0 +1,268 @@
+"""Reading a decision log into sums per pair: memory for the pairs, never for the rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.logs.columns import Columns, LogError, check_chunk, is_true, read_chunks
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.readings import Readings, add_readings, no_readings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CONTEXTS = 200_000
+"""Distinct (state before, pair, successor) up to which the order of the Markov chain is checked."""
+
+
+@dataclass(kw_only=True)
+class Log:
+    """What a log says: labels, and sums over its rows by pair, by transition and by context."""
+
+    states: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
+    pairs: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))  # (P, 2) state, action
+    count: FloatArray = field(default_factory=lambda: np.zeros(0))  # (P,)  rows, or the sum of their weights
+    reward_mean: FloatArray = field(default_factory=lambda: np.zeros(0))
+    reward_deviation: FloatArray = field(default_factory=lambda: np.zeros(0))  # Σ w (r − mean)²
+    reward_low: FloatArray = field(default_factory=lambda: np.zeros(0))
+    reward_high: FloatArray = field(default_factory=lambda: np.zeros(0))
+    first_row: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # (P,)  where a pair is first seen
+    moves: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))  # (T, 2) pair, successor
+    move_count: FloatArray = field(default_factory=lambda: np.zeros(0))  # (T,)
+    ended: dict[int, int] = field(default_factory=dict)  # state in which an episode terminated → first such row
+    has_terminated: bool = False
+    starts: dict[int, float] = field(default_factory=dict)  # state in which an episode began → how often
+    contexts: dict[tuple[int, int, int], float] | None = field(
+        default_factory=dict
+    )  # (before, pair, successor) → count
+    readings: dict[int, Readings] | None = None  # pair → values and weights, where they were asked for
+    num_rows: int = 0
+    num_episodes: int = 0
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether every pair led to one state."""
+        return bool(self.moves.shape[0] == self.pairs.shape[0])
+
+    @property
+    def has_constant_rewards(self) -> bool:
+        """Whether every pair paid the same whenever it was tried."""
+        scale = np.maximum(1.0, np.abs(self.reward_low))
+        return bool(np.all(self.reward_high - self.reward_low <= 1e-9 * scale))
+
+    @property
+    def acting(self) -> BoolArray:
+        """``(S,)`` the states in which something was decided."""
+        mask = np.zeros(len(self.states), dtype=bool)
+        mask[self.pairs[:, 0]] = True
+        return mask
+
+
+def read_log(
+    path: str | Path,
+    *,
+    columns: Columns | None = None,
+    keep_readings: bool = False,
+    before: Log | None = None,
+) -> Log:
+    """Return the sums of a CSV (comma, semicolon or tab; gzip) or Parquet file, read in one pass.
+
+    `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
+    `before`: the sums of an earlier log, to which this one is added.
+    """
+    path = Path(path)
+    builder = _Builder(path, keep_readings=keep_readings, before=before)
+    with closing(read_chunks(path, columns or Columns())) as chunks:
+        for first_row, chunk in chunks:
+            if not chunk.empty:
+                check_chunk(path, first_row, chunk)
+                builder.add(first_row, chunk)
+    if builder.num_added == 0:
+        raise LogError(path, "there are no rows below the header; a log has a row per decision")
+    return builder.finish()
+
+
+def log_of_table(
+    table: pd.DataFrame,
+    *,
+    columns: Columns | None = None,
+    keep_readings: bool = False,
+    before: Log | None = None,
+    name: str = "table",
+) -> Log:
+    """Return the sums of a table in memory with the columns of a log."""
+    present = (columns or Columns()).present(name, [str(column) for column in table.columns])
+    chunk = table[list(present.values())].rename(columns={theirs: ours for ours, theirs in present.items()})
+    for label in ("state", "action", "next_state"):
+        if chunk[label].isna().any():
+            raise LogError(name, f"{present[label]} is missing", int(np.argmax(chunk[label].isna().to_numpy())) + 1)
+        chunk[label] = chunk[label].astype(str).astype("category")
+    for number in ("reward", "weight"):
+        if number in chunk:
+            chunk[number] = chunk[number].astype(float)
+    for word in ("terminated", "episode"):
+        if word in chunk:
+            chunk[word] = chunk[word].astype(str)
+    if chunk.empty:
+        raise LogError(name, "there are no rows; a log has a row per decision")
+    builder = _Builder(Path(name), keep_readings=keep_readings, before=before)
+    check_chunk(Path(name), 1, chunk)
+    builder.add(1, chunk)
+    return builder.finish()
+
+
+class _Builder:
+    """Adds chunks to a log."""
+
+    def __init__(self, path: Path, *, keep_readings: bool = False, before: Log | None = None) -> None:
+        self.path = path
+        self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
+        self.num_added = 0
+        self._state_code = {label: i for i, label in enumerate(self.log.states)}
+        self._action_code = {label: i for i, label in enumerate(self.log.actions)}
+        self._pair_code = {(int(s), int(a)): i for i, (s, a) in enumerate(self.log.pairs)}
+        self._move_code = {(int(p), int(s)): i for i, (p, s) in enumerate(self.log.moves)}
+        self._before = (-1, "", True, -1)  # state, episode, whether it had ended, successor of the last row
+
+    def add(self, first_row: int, chunk: pd.DataFrame) -> None:
+        state, following = (
+            self._codes(chunk["state"], self._state_code),
+            self._codes(chunk["next_state"], self._state_code),
+        )
+        action = self._codes(chunk["action"], self._action_code)
+        weight = chunk["weight"].to_numpy() if "weight" in chunk else np.ones(len(chunk))
+        ended = is_true(self.path, first_row, chunk["terminated"]) if "terminated" in chunk else None
+        pair = self._group(state, action, self._pair_code, "pairs")
+        self._add_rewards(pair, chunk["reward"].to_numpy(), weight, first_row)
+        move = self._group(pair, following, self._move_code, "moves")
+        self.log.move_count = _grown(self.log.move_count, len(self._move_code))
+        self.log.move_count += np.bincount(move, weight, minlength=len(self._move_code))
+        if ended is not None:
+            self.log.has_terminated = True
+            for code in np.unique(following[ended]).tolist():
+                at = int(np.argmax(ended & (following == code)))
+                self.log.ended.setdefault(int(code), first_row + at)
+        self._add_order(state, pair, following, ended, chunk.get("episode"), weight)
+        self.log.num_rows += len(chunk)
+        self.num_added += len(chunk)
+
+    def finish(self) -> Log:
+        self.log.states, self.log.actions = list(self._state_code), list(self._action_code)
+        self.log.num_episodes = round(sum(self.log.starts.values()))
+        return self.log
+
+    def _codes(self, column: pd.Series, known: dict[str, int]) -> IntArray:
+        """Return the codes of a column of categories, new labels added in the order of the file."""
+        local = column.cat.codes.to_numpy()
+        present, first = np.unique(local, return_index=True)
+        labels = column.cat.categories
+        for code in present[np.argsort(first)].tolist():
+            known.setdefault(str(labels[code]), len(known))
+        lookup = np.array([known.get(str(label), -1) for label in labels], dtype=np.int64)
+        return lookup[local]
+
+    def _group(self, one: IntArray, two: IntArray, known: dict[tuple[int, int], int], name: str) -> IntArray:
+        """Return the codes of pairs of codes, new ones added to the log's array of that name."""
+        width = int(two.max()) + 1
+        keys, first, inverse = np.unique(one * width + two, return_index=True, return_inverse=True)
+        code = np.empty(keys.size, dtype=np.int64)
+        added = []
+        for i in np.argsort(first).tolist():
+            key = (int(keys[i] // width), int(keys[i] % width))
+            if key not in known:
+                known[key] = len(known)
+                added.append(key)
+            code[i] = known[key]
+        if added:
+            setattr(self.log, name, np.concatenate([getattr(self.log, name), np.array(added, dtype=np.int64)]))
+        return np.asarray(code[inverse.ravel()])
+
+    def _add_rewards(self, pair: IntArray, reward: FloatArray, weight: FloatArray, first_row: int) -> None:
+        """Merge counts, means and squared deviations of a chunk (Chan's update), and extremes."""
+        log, size = self.log, len(self._pair_code)
+        old = log.count.size
+        for name, empty in (("count", 0.0), ("reward_mean", 0.0), ("reward_deviation", 0.0)):
+            setattr(log, name, _grown(getattr(log, name), size, empty))
+        log.reward_low, log.reward_high = _grown(log.reward_low, size, np.inf), _grown(log.reward_high, size, -np.inf)
+        order = np.argsort(pair, kind="stable")
+        present, start = np.unique(pair[order], return_index=True)
+        rows = np.concatenate([log.first_row, np.zeros(size - old, dtype=np.int64)])
+        fresh = present >= old
+        rows[present[fresh]] = first_row + order[start[fresh]]
+        log.first_row = rows
+        ordered = reward[order]
+        log.reward_low[present] = np.minimum(log.reward_low[present], np.minimum.reduceat(ordered, start))
+        log.reward_high[present] = np.maximum(log.reward_high[present], np.maximum.reduceat(ordered, start))
+        if log.readings is not None:
+            for k, begin, end in zip(present.tolist(), start, np.append(start[1:], pair.size), strict=True):
+                new = _thinned(ordered[begin:end], weight[order[begin:end]])
+                log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
+        n = np.bincount(pair, weight, minlength=size)
+        mean = np.bincount(pair, weight * reward, minlength=size) / np.where(n > 0.0, n, 1.0)
+        deviation = np.bincount(pair, weight * (reward - mean[pair]) ** 2, minlength=size)
+        total = np.where(log.count + n > 0.0, log.count + n, 1.0)
+        gap = mean - log.reward_mean
+        log.reward_deviation += deviation + gap**2 * log.count * n / total
+        log.reward_mean += gap * n / total
+        log.count += n
+
+    def _add_order(
+        self, state: IntArray, pair: IntArray, following: IntArray, ended: Any, episode: Any, weight: FloatArray
+    ) -> None:
+        """Count where episodes begin, and in which context each transition was made."""
+        last_state, last_episode, last_ended, last_following = self._before
+        names = None if episode is None else episode.to_numpy(dtype=object)
+        before = np.concatenate([[last_following], following[:-1]])
+        continues = before == state
+        if names is not None:
+            continues &= np.concatenate([[last_episode == names[0] and last_state >= 0], names[1:] == names[:-1]])
+        if ended is not None:
+            continues &= ~np.concatenate([[last_ended], ended[:-1]])
+        for code, number in zip(*np.unique(state[~continues], return_counts=True), strict=True):
+            self.log.starts[int(code)] = self.log.starts.get(int(code), 0.0) + float(number)
+        self._count_contexts(np.concatenate([[last_state], state[:-1]]), pair, following, continues, weight)
+        self._before = (
+            int(state[-1]),
+            "" if names is None else str(names[-1]),
+            bool(ended[-1]) if ended is not None else False,
+            int(following[-1]),
+        )
+
+    def _count_contexts(
+        self, came_from: IntArray, pair: IntArray, following: IntArray, continues: BoolArray, weight: FloatArray
+    ) -> None:
+        contexts = self.log.contexts
+        if contexts is None or not continues.any():
+            return
+        rows = np.stack([came_from, pair, following], axis=1)[continues]
+        width = len(self._state_code) + 1
+        key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * width + rows[:, 2]
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        totals = np.bincount(inverse.ravel(), weight[continues])
+        for i, total in zip(first.tolist(), totals.tolist(), strict=True):
+            where = (int(rows[i, 0]), int(rows[i, 1]), int(rows[i, 2]))
+            contexts[where] = contexts.get(where, 0.0) + total
+        if len(contexts) > MOST_CONTEXTS:
+            self.log.contexts = None
+
+
+def _thinned(values: FloatArray, weights: FloatArray) -> Readings:
+    """Return at most 512 weighted values: neighbours of a longer list are joined at their mean."""
+    if values.size <= 512:
+        return values, weights
+    order = np.argsort(values)
+    group = np.arange(values.size) * 512 // values.size
+    total = np.bincount(group, weights[order])
+    kept = total > 0.0
+    return np.bincount(group, (values * weights)[order])[kept] / total[kept], total[kept].astype(float)
+
+
+def _grown(values: FloatArray, size: int, fill: float = 0.0) -> FloatArray:
+    return np.concatenate([values, np.full(size - values.size, fill)])

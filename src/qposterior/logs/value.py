@@ -1,0 +1,80 @@
+"""What one more reading is worth: the expected gain in the value of the start, from the draws of the posterior."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qposterior.answers import Posterior
+from qposterior.logs.choices import Chosen
+from qposterior.world.arrays import FloatArray, IntArray
+
+MOST_STEPS = 1000
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
+
+
+def visits(post: Posterior, chosen: Chosen) -> FloatArray:
+    """Return ``(S,)`` the (discounted) expected number of visits of an episode under the policy of the means."""
+    space, seen = post.space, chosen.seen
+    best = space.greedy(post.weights @ post.draws)
+    states = space.deciding_states
+    pairs = space.pair_index[states, best[states]]
+    table = seen.table().spread(seen.observed_pairs, space.num_pairs).select(pairs)
+    reached, total = chosen.start.copy(), np.zeros(space.num_states)
+    for _ in range(MOST_STEPS):
+        total += reached
+        flow = np.asarray(table.matrix.T @ reached[states]) * space.discount
+        flow[space.is_goal] = 0.0
+        if flow.sum() < 1e-9:
+            break
+        reached = flow
+    return total
+
+
+def worth_of_readings(post: Posterior, chosen: Chosen) -> FloatArray:
+    r"""Return ``(K,)`` the expected gain in V(start) from one more reading of each pair.
+
+    One more reading of a pair moves what is believed of its value θ_k by a normal amount of variance
+    :math:`s_k^4 / (s_k^2 + \sigma^2)`, s_k² its posterior variance and σ² that of a reading, and with it, by
+    regression on the draws, the other actions of its state. The gain is E max_a E[Q(a) | reading] − max_a E[Q(a)],
+    times the visits to the state under the policy of the means.
+    """
+    space = post.space
+    draws, weights = post.draws, post.weights
+    centre = weights @ draws
+    deviation = draws - centre
+    variance = weights @ deviation**2
+    noise = _noise_variance(post, chosen)
+    visited = visits(post, chosen)
+    gain = np.zeros(space.num_pairs)
+    for state in space.deciding_states:
+        pairs = np.arange(space.first_pair[state], space.first_pair[state + 1])
+        if pairs.size < 2 or visited[state] < 1e-12:
+            continue
+        covariance = (weights[:, None] * deviation[:, pairs]).T @ deviation[:, pairs]
+        for i, k in enumerate(pairs):
+            if variance[k] <= 1e-18:
+                continue
+            moved = variance[k] / np.sqrt(variance[k] + noise[k])  # sd of the change of E θ_k
+            slopes = covariance[i] / variance[k]
+            after = centre[pairs][None, :] + moved * NODES[:, None] * slopes[None, :]
+            expected = float(WEIGHTS @ after.max(axis=1) / WEIGHTS.sum())
+            gain[k] = max(expected - float(centre[pairs].max()), 0.0) * visited[state]
+    return gain
+
+
+def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
+    """Return ``(K,)`` the variance of one reading of a pair's value: reward noise, and the chance of the next state."""
+    space, seen = post.space, chosen.seen
+    scale = 0.0
+    if post.noise_scale is not None:
+        scale = float(post.weights @ post.noise_scale**2)
+    elif chosen.noise is not None and chosen.noise.scale is not None:
+        scale = chosen.noise.scale**2
+    value = post.weights @ space.maximum(post.draws)
+    value = np.where(space.is_goal, 0.0, value)
+    table = seen.table()
+    spread = table.expect(value**2) - table.expect(value) ** 2
+    noise = np.full(space.num_pairs, scale)
+    observed: IntArray = seen.observed_pairs
+    noise[observed] += space.discount**2 * np.maximum(spread, 0.0)
+    return noise

@@ -1,0 +1,174 @@
+"""`fit`: answers against exact ones, the posterior of an exploring agent, and pages that run nothing of the log."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import qposterior as qp
+from qposterior.cli.main import cli
+from qposterior.logs.value import worth_of_readings
+
+SCRIPT = "<script>document.title='ran'</script>"
+
+
+def simulate(seed=0, episodes=40):
+    """A machine: run it or repair it; it wears, and may be scrapped."""
+    rng, rows = np.random.default_rng(seed), []
+    states = ["new", SCRIPT, "$bad$"]
+    for episode in range(episodes):
+        s = 0
+        for _ in range(8):
+            action = str(rng.choice(["run", "repair"]))
+            reward, following = -4.0 + rng.normal(), states[0]
+            if action == "run":
+                reward = float([5.0, 3.0, -2.0][s] + rng.normal())
+                following = "scrap" if rng.random() < 0.1 * (s + 1) else states[min(2, s + int(rng.random() < 0.5))]
+            rows.append((states[s], action, reward, following, int(following == "scrap"), episode))
+            if following == "scrap":
+                break
+            s = states.index(following)
+    return pd.DataFrame(rows, columns=["state", "action", "reward", "next_state", "terminated", "episode"])
+
+
+@pytest.fixture(scope="module")
+def found():
+    return qp.fit(simulate(), discount=0.9, seed=1)
+
+
+def test_the_table_adds_up(found):
+    table = found.table
+    assert list(table.columns) == [
+        "state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss",
+    ]  # fmt: skip
+    np.testing.assert_allclose(table.groupby("state")["prob_optimal"].sum(), 1.0)
+    assert (table["lower"] <= table["mean"]).all()
+    assert (table["mean"] <= table["upper"]).all()
+    best = table.loc[table.groupby("state")["expected_loss"].idxmin()].set_index("state")["action"].to_dict()
+    assert best == found.policy
+    assert (
+        0.0 < found.prob_policy <= table.loc[table["action"] == table["state"].map(found.policy), "prob_optimal"].min()
+    )
+    assert table["count"].sum() == len(simulate())
+
+
+def test_json_has_the_names_that_are_promised(found):
+    answer = json.loads(json.dumps(found.to_dict()))
+    assert set(answer) == {"settings", "rows", "policy", "diagnostics"}
+    assert {row["state"] for row in answer["rows"]} == {"new", SCRIPT, "$bad$"}
+    assert answer["settings"]["transitions"] == "dirichlet"
+    assert answer["diagnostics"]["trusted"] is True
+
+
+def test_a_deterministic_log_has_the_exact_answer():
+    sea = qp.make_environment("deep-sea", depth=4)
+    agent = qp.make_agent("abrl", sea, horizon=3, seed=0)
+    run = qp.explore(agent, sea, episodes=9, seed=0)
+    log = pd.DataFrame(
+        run.transitions, columns=["seed", "episode", "step", "state", "action", "reward", "next_state", "terminated"]
+    )
+    found = qp.fit(log, actions="all", prior=qp.GaussianPrior(), particles=8000)
+    seen = found.chosen.seen
+    exact = qp.posterior(seen, method="exact", particles=10)
+    gap = np.abs(exact.prob_optimal_table() - found.posterior.prob_optimal_table())
+    worth = min(found.posterior.diagnostics["min_bulk_ess"], 8000)
+    assert gap.max() < 5.0 * 0.5 / np.sqrt(worth)
+    # The agent's own posterior, of the same pairs, has the states in another order and more of them: compare the start.
+    of_agent = agent.posterior().prob_optimal(0)
+    start = found.chosen.states.index("0")
+    own = found.posterior.prob_optimal_table()[start][[found.chosen.actions.index(str(a)) for a in (0, 1)]]
+    assert np.abs(own - of_agent).max() < 5.0 * 0.5 / np.sqrt(20)  # twenty particles
+
+
+def test_contaminated_rows_do_not_take_the_posterior_with_them():
+    rng = np.random.default_rng(0)
+    rows = [
+        ("s", arm, float(mean + rng.normal(0, 0.3)), "end") for arm, mean in (("a", 1.0), ("b", 0.0)) for _ in range(40)
+    ]
+    rows += [("s", "b", 400.0, "end")]  # a slip of the pen
+    log = pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"])
+    prior = qp.GaussianPrior(scale=10.0)
+    normal = qp.fit(log, prior=prior, seed=0)
+    heavy = qp.fit(log, prior=prior, noise=qp.Noise(kind="student", degrees=4.0), seed=0)
+    p_normal, p_heavy = (f.table.set_index("action")["prob_optimal"]["a"] for f in (normal, heavy))
+    assert p_heavy > 0.99
+    assert p_normal < 0.7
+    assert [check.name for check in normal.checks if not check.fits] == ["noise"]
+
+
+def test_a_log_with_memory_is_noticed_and_one_without_is_not():
+    for memory, fits in ((0.45, False), (0.0, True)):
+        rng, rows, came = np.random.default_rng(1), [], "m"
+        for _ in range(900):
+            # Two ways into the middle; with memory the way in decides where one goes on to.
+            out = "left" if rng.random() < 0.5 + (memory if came == "left" else -memory) else "right"
+            rows += [("m", "go", 0.0, out), (out, "back", 0.0, "m")]
+            came = out
+        found = qp.fit(pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"]), particles=200)
+        assert {check.name: check.fits for check in found.checks}["memory"] is fits
+
+
+def test_the_worth_of_a_reading_agrees_with_simulation():
+    """One state, two arms: simulate the next reading of an arm, update by conjugacy, and take the better mean."""
+    rng, sd = np.random.default_rng(0), 1.0
+    rows = [
+        ("s", arm, float(m + rng.normal(0, sd)), "end")
+        for arm, m, n in (("a", 0.2, 30), ("b", 0.0, 4))
+        for _ in range(n)
+    ]
+    log = pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"])
+    found = qp.fit(log, prior=qp.GaussianPrior(scale=5.0), noise=qp.Noise(scale=sd), particles=8000, seed=0)
+    worth = worth_of_readings(found.posterior, found.chosen)
+    mean, count = log.groupby("action")["reward"].mean(), log.groupby("action").size()
+    precision = 1 / 25.0 + count / sd**2
+    centre, spread = count * mean / sd**2 / precision, precision**-0.5
+    for k, arm in enumerate(found.chosen.actions):
+        theta = rng.normal(centre[arm], spread[arm], 400_000)
+        after = (centre[arm] * precision[arm] + rng.normal(theta, sd)) / (precision[arm] + 1.0)
+        other = centre.drop(arm).iloc[0]
+        simulated = np.maximum(after, other)
+        gain, error = simulated.mean() - centre.max(), simulated.std() / np.sqrt(400_000)
+        pair = found.posterior.space.pair(found.chosen.states.index("s"), k)
+        # The draws know the gap of the means to about sd / √ESS, of which the gain takes over less than a third.
+        own = spread.max() / np.sqrt(found.posterior.diagnostics["min_bulk_ess"])
+        assert abs(worth[pair] - gain) < 5.0 * error + 5.0 * own / 3.0
+        assert gain > 10.0 * error or worth[pair] < 0.01
+
+
+def test_the_command_line_from_log_to_policy(tmp_path):
+    path, out = tmp_path / "log.csv", tmp_path / "answer"
+    simulate().to_csv(path, index=False)
+    run = CliRunner().invoke
+    result = run(cli, ["fit", str(path), "--discount", "0.9", "--out", str(out), "--particles", "400"])
+    assert result.exit_code == 0, result.output
+    assert {p.name for p in out.iterdir()} == {"fit.json", "rows.csv", "draws.npz", "sums.json", "index.html"}
+    assert len(pd.read_csv(out / "rows.csv")) == 6
+    action = run(cli, ["act", str(out), "--state", "new"]).output.strip()
+    assert action == json.loads((out / "fit.json").read_text())["policy"]["new"]
+    policy = qp.Policy.load(out)
+    drawn = [policy.act("$bad$", explore=True, seed=seed) for seed in range(30)]
+    assert set(drawn) <= {"run", "repair"}
+    assert policy.act("$bad$", explore=True, seed=5) == drawn[5]
+    again = run(cli, ["fit", str(path), "--out", str(out)])
+    assert isinstance(again.exception, qp.InvalidInputError)
+    more = tmp_path / "more.csv"
+    simulate(seed=9).to_csv(more, index=False)
+    assert run(cli, ["fit", str(more), "--update", str(out)]).exit_code == 0
+    rows = pd.read_csv(out / "rows.csv")
+    assert rows["count"].sum() == len(simulate()) + len(simulate(seed=9))
+    page = (out / "index.html").read_text()
+    assert "<script>document.title" not in page
+    assert "&lt;script&gt;document.title" in page
+
+
+def test_nothing_is_written_when_the_log_is_wrong(tmp_path):
+    path, out = tmp_path / "log.csv", tmp_path / "answer"
+    path.write_text("state,action,reward,next_state\na,b,x,c\n")
+    result = CliRunner().invoke(cli, ["fit", str(path), "--out", str(out), "--json", str(tmp_path / "a.json")])
+    assert isinstance(result.exception, qp.InvalidInputError)
+    assert not (tmp_path / "a.json").exists()
+    assert list(out.iterdir()) == []
