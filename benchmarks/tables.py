@@ -70,10 +70,10 @@ SIZES = tuple(range(10, 51, 2))  # bsuite's sweep
 STAGES = (
     Stage(store="paper", agents=FAST, depths=(5, 10, 20, 30, 40), seeds=20, episodes=3000),
     Stage(store="paper", agents=MODEL_FREE, depths=(5, 10, 20, 30, 40), seeds=20),
+    Stage(store="paper", agents=PLANNERS, depths=(5, 10, 20, 30, 40), seeds=20),
     Stage(store="paper", agents=ANNEALED, depths=(5, 10), seeds=20),
     Stage(store="paper", agents=DEEP, depths=(5, 10, 20), seeds=5),
     UBEStage(store="ube", agents=("psrl",), depths=(10, 15, 20, 25, 30), seeds=10, episodes=3000),
-    Stage(store="paper", agents=PLANNERS, depths=(5, 10, 20, 30, 40), seeds=20),
     Stage(store="score", agents=FAST, depths=SIZES, seeds=1, episodes=10_000, variant="bsuite"),
     Stage(store="bsuite", agents=FAST, depths=(10, 20, 30, 40), seeds=20, episodes=3000, variant="bsuite"),
     Stage(store="bsuite", agents=DEEP, depths=(10, 20), seeds=5, variant="bsuite"),

@@ -98,7 +98,7 @@ def test_two_unknown_rows_agree_with_enumeration_weighted_by_the_evidence_of_eac
     prior, rng = qp.GaussianPrior(scale=3.0), np.random.default_rng(0)
     table, shape = DirichletRows().shapes(seen)
     log_z, shares = [], []
-    for _ in range(150):
+    for _ in range(60):
         gammas = rng.standard_gamma(shape)
         known = qp.Experience(mdp.space, rewards=seen.rewards)
         known.count, known.reward_mean = seen.count.copy(), seen.reward_mean.copy()
@@ -123,7 +123,7 @@ def test_two_unknown_rows_agree_with_enumeration_weighted_by_the_evidence_of_eac
     )
     spread = np.sqrt(error**2 + found.var(axis=0, ddof=1) / REPEATS + 1e-6)
     assert np.abs((found.mean(axis=0) - wanted) / spread).max() < 5.0
-    assert spread.max() < 0.03
+    assert spread.max() < 0.04
 
 
 def test_with_many_counts_the_rows_become_known():

@@ -41,11 +41,14 @@ def make_sample_distribution(size: Size) -> Made:
     figure = cells_figure(table, places, truth.q, f"abrl-paper, {PARTICLES} particles, 5 × 5 Deep Sea")
     layer = world.space.layer
     assert layer is not None
-    # The episode after which the spread of a pair stays below a tenth of the prior's.
+    # How many episodes after its first trial the spread of a pair stays below a tenth of the prior's.
+    first_seen = {(row[3], row[4]): row[1] for row in reversed(run.transitions)}
     settled = {}
     for _, group in table.groupby(["state", "action"]):
         wide = group.loc[group["sd"] > 0.4, "episode"]
-        settled[int(group["state"].iloc[0]), int(group["action"].iloc[0])] = 0 if wide.empty else int(wide.max())
+        pair = int(group["state"].iloc[0]), int(group["action"].iloc[0])
+        if pair in first_seen:
+            settled[pair] = max(0 if wide.empty else int(wide.max()) + 1 - first_seen[pair], 0)
     by_layer = [
         float(np.mean([episode for (state, _), episode in settled.items() if layer[state] == depth]))
         for depth in range(4)
@@ -54,9 +57,8 @@ def make_sample_distribution(size: Size) -> Made:
     errors = np.abs(last["mean"].to_numpy() - truth.q[last["state"], last["action"]])
     seen = int(run.seen.sum()) if run.seen is not None else 0
     found = (
-        f"the spread falls below a tenth of the prior's after {', '.join(f'{e:.0f}' for e in by_layer)} episodes in "
-        f"rows 1 "
-        f"to 4 (means); {seen} of {world.space.num_pairs} pairs were seen in the end, median error of Q "
+        f"from its first trial until its spread stays below a tenth of the prior's a pair takes "
+        f"{', '.join(f'{e:.1f}' for e in by_layer)} episodes in rows 1 to 4 (means); {seen} of {world.space.num_pairs} pairs were seen in the end, median error of Q "
         f"{np.median(errors):.3f}"
     )
     return Made(figure=figure, rows=table, found=found, holds=by_layer[-1] <= by_layer[0])
