@@ -180,8 +180,8 @@ def cost_of_an_update() -> tuple[str, str]:
         print(*rows[-1], flush=True)
     text = (
         "Milliseconds an episode (median) in the quarters of a run until learned. Trajectories are capped at 64 "
-        "leapfrog steps, so an update is O(particles × pairs), whatever the number of episodes. The first quarter is "
-        "cheaper: states that were never met take no part in a sweep, and steps are longer at first.\n\n"
+        "leapfrog steps, so an update is O(particles × pairs), whatever the number of episodes. Later quarters are "
+        "cheaper: most pairs are known by then, and where fewer are free the trajectories are shorter.\n\n"
     )
     header = ("depth", "particles", "episodes", *(f"quarter {i}" for i in (1, 2, 3, 4)), "leapfrog steps by quarter")
     return "Cost of an update of abrl", text + table(header, rows)

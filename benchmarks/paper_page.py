@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import shutil
 from pathlib import Path
 
 from qposterior.paper.registry import FIGURES
-from result_page import PROVENANCE, table
+from result_page import table
 
 ANSWERS = {True: "holds", False: "**does not hold**", None: "not decided"}
 COMMENTS = Path(__file__).with_name("paper_comments.json")
@@ -23,7 +25,7 @@ def main() -> None:
     pictures = options.out.with_suffix("")
     pictures.mkdir(exist_ok=True)
     comments = json.loads(COMMENTS.read_text(encoding="utf-8"))
-    rows, parts = [], []
+    rows, parts, commits = [], [], set()
     for item in FIGURES.values():
         record_file = options.figures / f"{item.name}.json"
         if not record_file.exists():
@@ -32,6 +34,7 @@ def main() -> None:
         record = json.loads(record_file.read_text(encoding="utf-8"))
         shutil.copy(options.figures / f"{item.name}.png", pictures / f"{item.name}.png")
         size = " --quick" if record["quick"] else ""
+        commits.add(record["versions"].get("commit", "unknown"))
         rows.append((f"[{item.name}](#{item.name})", item.label, ANSWERS[record["holds"]], f"{record['seconds']:.0f}"))
         parts.append(
             f"## {item.name}\n\n![{item.name}]({pictures.name}/{item.name}.png)\n\n"
@@ -47,7 +50,8 @@ def main() -> None:
         "counted.\n"
     )
     summary = table(("name", "label in the paper", "the claim", "seconds"), rows)
-    options.out.write_text("\n".join([introduction, PROVENANCE, summary, *parts]), encoding="utf-8")
+    made = f"Made at commit {', '.join(sorted(commits))}, Python {platform.python_version()}, {os.cpu_count()} cores.\n"
+    options.out.write_text("\n".join([introduction, made, summary, *parts]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,8 @@ def make_sample_distribution(size: Size) -> Made:
     seen = int(run.seen.sum()) if run.seen is not None else 0
     found = (
         f"from its first trial until its spread stays below a tenth of the prior's a pair takes "
-        f"{', '.join(f'{e:.1f}' for e in by_layer)} episodes in rows 1 to 4 (means); {seen} of {world.space.num_pairs} pairs were seen in the end, median error of Q "
+        f"{', '.join(f'{e:.1f}' for e in by_layer)} episodes in rows 1 to 4 (means); {seen} of "
+        f"{world.space.num_pairs} pairs were seen in the end, median error of Q "
         f"{np.median(errors):.3f}"
     )
     return Made(figure=figure, rows=table, found=found, holds=by_layer[-1] <= by_layer[0])
