@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import qposterior as qp
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.inference.hmc import HMCSettings, hmc_move, warm_up
+from qposterior.logs.read import read_log
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
@@ -184,6 +186,35 @@ def workers_stay_busy(runs: int = 40, workers: int = 2) -> tuple[str, str]:
     )
     header = ("agent", "depth", "wall-clock (s)", "own seconds / workers", "ratio", "wanted, at most")
     return "Comparisons keep their workers busy", text + table(header, rows)
+
+
+def reading_logs(rows: int = 5_000_000) -> tuple[str, str]:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        state, action = rng.integers(0, 500, rows), rng.integers(0, 4, rows)
+        pd.DataFrame(
+            {
+                "state": np.char.add("s", state.astype(str)),
+                "action": np.array(["up", "down", "left", "right"])[action],
+                "reward": rng.normal(size=rows).round(3),
+                "next_state": np.char.add("s", ((state + action) % 500).astype(str)),
+            }
+        ).to_csv(path, index=False)
+        ours, theirs = best_cpu_time(lambda: read_log(path)), best_cpu_time(lambda: pd.read_csv(path))
+    found = [(f"{rows:,}", f"{ours:.1f}", f"{theirs:.1f}", f"{ours / theirs:.2f}", "3")]
+    print(*found[0], flush=True)
+    header = ("rows", "read_log, CPU s", "pandas.read_csv, CPU s", "ratio", "wanted, at most")
+    return "Reading a decision log", "500 states, 4 actions, text labels; the best of two.\n\n" + table(header, found)
+
+
+def best_cpu_time(function: Callable[[], object], repeats: int = 2) -> float:
+    times = []
+    for _ in range(repeats):
+        started = time.process_time()
+        function()
+        times.append(time.process_time() - started)
+    return min(times)
 
 
 def start_up(repeats: int = 7) -> tuple[str, str]:

@@ -171,18 +171,17 @@ class _Builder:
     def _group(self, one: IntArray, two: IntArray, known: dict[tuple[int, int], int], name: str) -> IntArray:
         """Return the codes of pairs of codes, new ones added to the log's array of that name."""
         width = int(two.max()) + 1
-        keys, first, inverse = np.unique(one * width + two, return_index=True, return_inverse=True)
-        code = np.empty(keys.size, dtype=np.int64)
-        added = []
-        for i in np.argsort(first).tolist():
-            key = (int(keys[i] // width), int(keys[i] % width))
+        local, keys = _factorize(one * width + two)
+        added, code = [], np.empty(keys.size, dtype=np.int64)
+        for i, number in enumerate(keys.tolist()):
+            key = divmod(number, width)
             if key not in known:
                 known[key] = len(known)
                 added.append(key)
             code[i] = known[key]
         if added:
             setattr(self.log, name, np.concatenate([getattr(self.log, name), np.array(added, dtype=np.int64)]))
-        return np.asarray(code[inverse.ravel()])
+        return np.asarray(code[local])
 
     def _add_rewards(self, pair: IntArray, reward: FloatArray, weight: FloatArray, first_row: int) -> None:
         """Merge counts, means and squared deviations of a chunk (Chan's update), and extremes."""
@@ -191,18 +190,16 @@ class _Builder:
         for name, empty in (("count", 0.0), ("reward_mean", 0.0), ("reward_deviation", 0.0)):
             setattr(log, name, _grown(getattr(log, name), size, empty))
         log.reward_low, log.reward_high = _grown(log.reward_low, size, np.inf), _grown(log.reward_high, size, -np.inf)
-        order = np.argsort(pair, kind="stable")
-        present, start = np.unique(pair[order], return_index=True)
-        rows = np.concatenate([log.first_row, np.zeros(size - old, dtype=np.int64)])
-        fresh = present >= old
-        rows[present[fresh]] = first_row + order[start[fresh]]
-        log.first_row = rows
-        ordered = reward[order]
-        log.reward_low[present] = np.minimum(log.reward_low[present], np.minimum.reduceat(ordered, start))
-        log.reward_high[present] = np.maximum(log.reward_high[present], np.maximum.reduceat(ordered, start))
+        seen_at = np.empty(size, dtype=np.int64)
+        seen_at[pair[::-1]] = np.arange(pair.size)[::-1]  # the last one written is the first row
+        log.first_row = np.concatenate([log.first_row, first_row + seen_at[old:]])
+        np.minimum.at(log.reward_low, pair, reward)
+        np.maximum.at(log.reward_high, pair, reward)
         if log.readings is not None:
+            order = np.argsort(pair, kind="stable")
+            present, start = np.unique(pair[order], return_index=True)
             for k, begin, end in zip(present.tolist(), start, np.append(start[1:], pair.size), strict=True):
-                new = _thinned(ordered[begin:end], weight[order[begin:end]])
+                new = _thinned(reward[order[begin:end]], weight[order[begin:end]])
                 log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
         n = np.bincount(pair, weight, minlength=size)
         mean = np.bincount(pair, weight * reward, minlength=size) / np.where(n > 0.0, n, 1.0)
@@ -244,13 +241,23 @@ class _Builder:
         rows = np.stack([came_from, pair, following], axis=1)[continues]
         width = len(self._state_code) + 1
         key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * width + rows[:, 2]
-        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-        totals = np.bincount(inverse.ravel(), weight[continues])
+        local, keys = _factorize(key)
+        first = np.empty(keys.size, dtype=np.int64)
+        first[local[::-1]] = np.arange(local.size)[::-1]
+        totals = np.bincount(local, weight[continues])
         for i, total in zip(first.tolist(), totals.tolist(), strict=True):
             where = (int(rows[i, 0]), int(rows[i, 1]), int(rows[i, 2]))
             contexts[where] = contexts.get(where, 0.0) + total
         if len(contexts) > MOST_CONTEXTS:
             self.log.contexts = None
+
+
+def _factorize(keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Return codes and distinct keys, in the order in which they first appear (by hashing: nothing is sorted)."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(keys)
+    return np.asarray(codes), np.asarray(distinct)
 
 
 def _thinned(values: FloatArray, weights: FloatArray) -> Readings:

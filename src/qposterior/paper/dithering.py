@@ -23,7 +23,7 @@ def make(size: Size) -> Made:
             environment="deep-sea",
             depth=depth,
             seed=size.seed + seed,
-            episodes=size.choose(LIMIT, 500),
+            episodes=min(size.choose(LIMIT, 500), 32 * 2**depth),  # 64 times what chance takes on average
             full=agent == "random",  # it never learns, but it finds
             agent_options=options,
         )
