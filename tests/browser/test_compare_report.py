@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
 import qposterior as qp
 from qposterior.experiments.compare import read_comparison
 from qposterior.report.compare_report import write_compare_report
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(scope="module")
@@ -23,23 +17,9 @@ def page_file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(page_file):
-    if CHROMIUM is None:
-        give_up = pytest.fail if os.environ.get("QPOSTERIOR_BROWSER") == "required" else pytest.skip
-        give_up("NO BROWSER: install Debian's chromium to test the pages")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page()
-        page.problems, page.requests_made = [], []
-        page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("request", lambda request: page.requests_made.append(request.url))
-        page.goto(page_file.as_uri())
-        page.wait_for_selector(".js-plotly-plot .legend .traces")
-        yield page
-        browser.close()
+def page(page_file, open_page):
+    with open_page(page_file, ".js-plotly-plot .legend .traces") as opened:
+        yield opened
 
 
 def test_the_page_and_its_figures_are_written(page_file):

@@ -1,0 +1,72 @@
+"""The page of a fit in a real browser: it loads from disk alone, sorts, and runs nothing that the log contains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import qposterior as qp
+from qposterior.report.fit_report import node_places, write_fit_report
+
+EVIL = "<script>document.title='ran'</script>"
+IMAGE = "<img src=x onerror=\"document.title='ran'\">"
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    rows = [
+        (state, action, float(rng.normal(mean, 1.0)), following)
+        for state, action, mean, following in (
+            (EVIL, "$x_$", 1.0, IMAGE),
+            (EVIL, '"quoted"', 0.0, "end"),
+            (IMAGE, "$x_$", -1.0, "end"),
+            (IMAGE, "b", 2.0, "end"),
+        )
+        for _ in range(12)
+    ]
+    found = qp.fit(pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"]), particles=400)
+    return write_fit_report(found, tmp_path_factory.mktemp("fit"))
+
+
+@pytest.fixture(scope="module")
+def page(page_file, open_page):
+    with open_page(page_file, "#rows tbody tr") as opened:
+        yield opened
+
+
+def test_it_loads_without_errors_or_outside_requests_and_runs_no_label(page):
+    assert page.problems == []
+    assert [url for url in page.requests_made if not url.startswith(("file:", "data:"))] == []
+    assert page.title() == "What to do: table"
+    assert page.locator("#rows tbody tr").count() == 4
+    assert page.locator("#rows td").first.inner_text() == EVIL
+    assert page.locator("img").count() == 2
+    assert page.evaluate("() => [...document.images].every(image => image.naturalWidth > 0)")
+
+
+def test_columns_sort_by_number_and_by_name(page):
+    def column(index):
+        return page.eval_on_selector_all("#rows tbody tr", f"rows => rows.map(row => row.cells[{index}].dataset.key)")
+
+    page.click("#rows th:nth-child(4)")
+    values = [float(key) for key in column(3)]
+    assert values == sorted(values)
+    page.click("#rows th:nth-child(4)")
+    assert [float(key) for key in column(3)] == sorted(values, reverse=True)
+    page.click("#rows th:nth-child(2)")
+    assert column(1) == sorted(column(1))
+
+
+def test_one_action_a_state_is_bold(page):
+    assert page.locator("#rows tr.best").count() == 2
+
+
+def test_grids_are_drawn_as_grids_and_other_labels_on_a_circle():
+    grid = [f"({r}, {c})" for r in range(3) for c in range(2)]
+    places = node_places([*grid, "goal"])
+    assert places[grid.index("(2, 1)")] == (1.0, -2.0)
+    assert places[6][1] < -2.0
+    circle = node_places(["new", "worn", "bad"])
+    assert len({round(x * x + y * y, 6) for x, y in circle.values()}) == 1
