@@ -44,6 +44,7 @@ class TabularTarget(Target, ABC):
         self.data: LikelihoodData = likelihood_data(likelihood, seen)
         self.prior_data: PriorData = prior.to_data()
         self.num_pairs = seen.space.num_pairs
+        self.tables: FloatArray = np.ascontiguousarray(self.layout.probability[None])  # (1 or N, nnz)  rows by particle
 
     def log_likelihood(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
         """Return ``(N,)`` log p(readings | θ), the same in both coordinate systems."""
@@ -68,9 +69,7 @@ class TabularTarget(Target, ABC):
         value = self.seen.space.maximum(theta)
         pairs = self.layout.observed
         expected = (
-            np.add.reduceat(
-                self.layout.probability * value[:, self.layout.successor], self.layout.row_start[:-1], axis=1
-            )
+            np.add.reduceat(self.tables * value[:, self.layout.successor], self.layout.row_start[:-1], axis=1)
             if pairs.size
             else np.zeros((theta.shape[0], 0))
         )
@@ -165,7 +164,6 @@ class BellmanTarget(TabularTarget):
         free = np.flatnonzero(~seen.observed) if exact else np.arange(self.num_pairs)
         self.free: IntArray = free.astype(np.int64)
         self.fixed: FloatArray = np.where(seen.observed, seen.reward_mean, 0.0)
-        self.tables: FloatArray = np.ascontiguousarray(self.layout.probability[None])  # one for all particles
         self.num_coordinates = int(free.size) + int(self.data.learned)
         self.has_jumps = bool(self.layout.has_loop.any())
         self.upper_walls = np.full(self.num_coordinates, np.inf)
