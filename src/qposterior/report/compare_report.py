@@ -15,6 +15,7 @@ from qposterior.experiments.compare import Comparison
 from qposterior.experiments.run_directory import SETTINGS_FILE
 from qposterior.experiments.statistics import Estimate, beats_table, censored_times, scaling_law, summarise_runs
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure
+from qposterior.report.page import SORT_SCRIPT, STYLE
 from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
@@ -31,20 +32,13 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <link rel="icon" href="data:,">
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.8rem; text-align: right; }
-th { border-bottom: 2px solid #444; } #results th { cursor: pointer; }
-th:first-child, td:first-child { text-align: left; }
-tr + tr td { border-top: 1px solid #ddd; } pre { background: #f5f5f5; padding: 1rem; overflow: auto; }
-.note { color: #555; }
-</style>
+<style>{{ style }}</style>
 <script>{{ library }}</script>
 </head>
 <body>
 <h1>{{ title }}</h1>
 <p>{{ words }}</p>
-<table id="results">
+<table id="results" class="sorts">
 <thead><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}<tr>{% for shown, key in row %}<td data-key="{{ key }}">{{ shown }}</td>{% endfor %}</tr>
@@ -72,17 +66,7 @@ column, over the depths that both have, with a 95 % bootstrap interval. Runs tha
 <p>{% for name, data in downloads %}<a download="{{ name }}" href="data:text/csv;base64,{{ data }}">{{ name }}</a>
 {% endfor %}</p>
 <details><summary>Settings and versions</summary><pre>{{ settings }}</pre></details>
-<script>
-document.querySelectorAll("#results th").forEach((head, column) => head.addEventListener("click", () => {
-  const body = document.querySelector("#results tbody");
-  const up = head.dataset.order !== "up";
-  head.dataset.order = up ? "up" : "down";
-  const read = text => Number.isNaN(Number(text)) ? text : Number(text);
-  const key = row => read(row.cells[column].dataset.key);
-  [...body.rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (up ? 1 : -1))
-    .forEach(row => body.appendChild(row));
-}));
-</script>
+<script>{{ sort }}</script>
 </body>
 </html>
 """
@@ -109,6 +93,8 @@ def write_compare_report(found: Comparison) -> Path:
     failed = len(found.runs) - len(runs)
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
+        style=markup(STYLE),
+        sort=markup(SORT_SCRIPT),
         title=f"Agents on {environment}",
         words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
         + (f"; {failed} runs failed and are left out." if failed else "."),

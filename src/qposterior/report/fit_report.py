@@ -13,6 +13,7 @@ from qposterior.errors import MissingExtraError
 from qposterior.logs.files import PAGE_FILE
 from qposterior.logs.fit import Fit
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot, tidy, to_png
+from qposterior.report.page import SORT_SCRIPT, STYLE
 from qposterior.world.files import write_atomically
 
 MOST_STATES = 24
@@ -28,15 +29,7 @@ PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <link rel="icon" href="data:,">
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.8rem; text-align: right; }
-th { border-bottom: 2px solid #444; } #rows th { cursor: pointer; }
-th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left; }
-tr + tr td { border-top: 1px solid #ddd; } tr.best td { font-weight: 600; }
-img { max-width: 100%; height: auto; } figure { margin: 2rem 0; } figcaption, .note { color: #555; }
-.misfit { background: #fff3e0; border-left: 4px solid #D55E00; padding: 0.5rem 1rem; }
-</style>
+<style>{{ style }}</style>
 </head>
 <body>
 <h1>{{ title }}</h1>
@@ -45,11 +38,13 @@ img { max-width: 100%; height: auto; } figure { margin: 2rem 0; } figcaption, .n
 {% for check in misfits %}<p class="misfit">{{ check }}</p>
 {% endfor %}
 <h2>What to do where</h2>
-<table id="rows">
-<thead><tr>{% for name in columns %}<th>{{ name }}</th>{% endfor %}</tr></thead>
+<table id="rows" class="sorts">
+<thead><tr>{% for name in columns %}<th{% if loop.index < 3 %} class="name"{% endif %}>{{ name }}</th>{% endfor %}</tr>
+</thead>
 <tbody>
 {% for row in rows %}<tr{% if row.best %} class="best"{% endif %}>
-{% for shown, key in row.cells %}<td data-key="{{ key }}">{{ shown }}</td>{% endfor %}</tr>
+{% for shown, key in row.cells %}<td{% if loop.index < 3 %} class="name"{% endif %}
+data-key="{{ key }}">{{ shown }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table>
 <p class="note">Click on a column to sort. Bold: the action to take. “Value”: what the decision is worth from there on,
@@ -66,17 +61,7 @@ with an interval that holds the truth nine times in ten. “Loss”: what one ex
 {% if untried %}<p>Never tried, so nothing is said of it: {{ untried }}.</p>{% endif %}
 <h2>What was taken for granted, and whether it fits</h2>
 <ul>{% for line in chosen %}<li>{{ line }}</li>{% endfor %}{% for line in fits %}<li>{{ line }}</li>{% endfor %}</ul>
-<script>
-document.querySelectorAll("#rows th").forEach((head, column) => head.addEventListener("click", () => {
-  const body = document.querySelector("#rows tbody");
-  const up = head.dataset.order !== "up";
-  head.dataset.order = up ? "up" : "down";
-  const read = text => text === "" || Number.isNaN(Number(text)) ? text : Number(text);
-  const key = row => read(row.cells[column].dataset.key);
-  [...body.rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (up ? 1 : -1))
-    .forEach(row => body.appendChild(row));
-}));
-</script>
+<script>{{ sort }}</script>
 </body>
 </html>
 """
@@ -86,6 +71,7 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
     """Write the page into the folder of a fit and return its path; labels of the log are data, never markup."""
     try:
         from jinja2 import Environment
+        from markupsafe import Markup
     except ImportError as error:
         raise MissingExtraError("writing the report", "report") from error
     pictures = [
@@ -97,6 +83,8 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
         Environment(autoescape=True)
         .from_string(PAGE)
         .render(
+            style=Markup(STYLE),
+            sort=Markup(SORT_SCRIPT),
             title=f"What to do: {Path(found.source).name}",
             summary=summary(found),
             misfits=[check.words for check in found.checks if not check.fits],
