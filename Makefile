@@ -14,7 +14,9 @@ test: lint browser
 
 # The pages are tested in Debian's Chromium, which is installed where that is possible; without it those tests skip.
 browser:
-	@command -v chromium > /dev/null || { timeout 300 apt-get update -qq && timeout 600 apt-get install -y -qq chromium > /dev/null; } \
+	@command -v chromium > /dev/null \
+		|| { timeout 300 apt-get update -qq && timeout 600 apt-get install -y -qq chromium > /dev/null; } \
+		|| { sleep 10; timeout 300 apt-get update -qq && timeout 600 apt-get install -y -qq chromium > /dev/null; } \
 		|| echo "no browser: the tests of the pages will be skipped"
 
 lint: $(VENV)/.installed-test
