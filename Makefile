@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_DIR ?= runs/demo
 
-.PHONY: demo test browser lint docs verify bench tables paper clean
+.PHONY: demo test browser lint docs verify bench tables paper calibration clean
 
 demo: $(VENV)/.installed-demo
 	@$(BIN)/qposterior explore deep-sea --agent abrl --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
@@ -44,6 +44,10 @@ tables: $(VENV)/.installed-bench
 paper: $(VENV)/.installed-bench
 	$(BIN)/qposterior paper --all --out runs/paper
 	$(BIN)/python benchmarks/paper_page.py --figures runs/paper --out docs/paper.md
+
+# Coverage of the intervals of `fit` over 200 logs of each worked case.
+calibration: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/calibration.py --out docs/calibration.md
 
 clean:
 	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache

@@ -88,3 +88,14 @@ def test_an_example_is_short_runs_without_warnings_and_is_right(script, tmp_path
     assert answer.stdout.strip()
     CHECKS[script.stem](answer.stdout)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_logs_of_the_worked_cases_are_those_of_their_script(tmp_path):
+    """Seeded, so that the pages that quote them can be checked."""
+    root = Path(__file__).parents[2]
+    command = f"import sys, pathlib; sys.path.insert(0, {str(root / 'benchmarks')!r}); import cases; "
+    subprocess.run(
+        [sys.executable, "-c", command + f"cases.write_logs(pathlib.Path({str(tmp_path)!r}))"], check=True, timeout=300
+    )
+    for name in ("inventory", "maintenance", "support"):
+        assert (tmp_path / f"{name}.csv").read_bytes() == (root / "examples" / "logs" / f"{name}.csv").read_bytes()
