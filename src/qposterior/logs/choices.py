@@ -155,12 +155,12 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
             is_goal[log.states.index(label)] = True
     elif log.has_terminated:
         is_goal[list(log.ended)] = True
-        words.append(f"goals are the {int(is_goal.sum())} states in which episodes terminated")
+        words.append(f"goals are {_states(int(is_goal.sum()))} in which episodes terminated")
     else:
         is_goal = ~log.acting
         names = ", ".join(log.states[s] for s in np.flatnonzero(is_goal)[:5])
         words.append(
-            f"goals are the {int(is_goal.sum())} states in which nothing was decided ({names}); name them with --goal "
+            f"goals are {_states(int(is_goal.sum()))} in which nothing was decided ({names}); name them with --goal "
             f"if "
             "that is wrong"
             if is_goal.any()
@@ -178,6 +178,10 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
     if not log.acting.any():
         raise LogError(path, "nothing was decided in any state")
     return is_goal
+
+
+def _states(number: int) -> str:
+    return "the one state" if number == 1 else f"the {number} states"
 
 
 def _discount(log: Log, is_goal: BoolArray, words: list[str]) -> float:

@@ -27,6 +27,9 @@ LEVEL = 0.90
 MOST_ESS = 2000
 """Effective draws at which the chains stop: the ends of a 90 % interval are then known to a twentieth of its length."""
 
+NEGLIGIBLE = 1e-9
+"""Gains below this share of the range of values are rounding."""
+
 ROW_COLUMNS = ("state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss")
 
 
@@ -88,6 +91,7 @@ class Fit:
 
         space = self.posterior.space
         worth = worth_of_readings(self.posterior, self.chosen)
+        least = NEGLIGIBLE * float(np.ptp(self.posterior.weights @ self.posterior.draws))
         order = np.argsort(-worth)[:number]
         rows = [
             (
@@ -97,7 +101,7 @@ class Fit:
                 float(worth[k]),
             )
             for k in order
-            if worth[k] > 0.0
+            if worth[k] > least
         ]
         return pd.DataFrame(rows, columns=["state", "action", "count", "expected_gain"])
 
