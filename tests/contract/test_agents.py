@@ -173,3 +173,57 @@ def test_an_environment_without_a_name_can_be_explored():
     world = make_world(Coin())
     assert world.name == "Coin"
     assert world.mdp is None
+
+
+class SlipperyChain:
+    """A Gymnasium environment without a table: go to the end for 1, or take 0.2 now; a move slips one time in ten."""
+
+    def __new__(cls):
+        import gymnasium
+
+        class Chain(gymnasium.Env):
+            observation_space, action_space = gymnasium.spaces.Discrete(6), gymnasium.spaces.Discrete(2)
+
+            def reset(self, *, seed=None, options=None):
+                super().reset(seed=seed)
+                self.place = 0
+                return 0, {}
+
+            def step(self, action):
+                if action == 0:
+                    return 5, 0.2, True, False, {}
+                if self.np_random.random() < 0.9:
+                    self.place += 1
+                won = self.place == 4
+                return (5 if won else self.place), (1.0 if won else -0.01), won, False, {}
+
+        return Chain()
+
+
+def test_abrl_explores_an_environment_that_has_no_table():
+    world = make_world(SlipperyChain(), cap=40)
+    assert world.mdp is None
+    wins, noticed = [], []
+    for seed in range(5):
+        agent = qp.PosteriorSamplingAgent(
+            world.space, transitions="dirichlet", rewards="noisy", seed=spawn_seeds(seed)[1]
+        )
+        result = qp.explore(agent, world, episodes=60, seed=seed)
+        wins.append(np.mean([row["return"] > 0.5 for row in result.rows[-20:]]))
+        noticed.append(agent.sampler.is_noisy)  # the last step pays 1 or −0.01 as it slips: noise, once it was seen
+    assert min(wins) > 0.5, wins  # deciding at random wins one episode in fifteen
+    assert any(noticed)
+
+
+def test_only_abrl_counts_successors():
+    with pytest.raises(qp.InvalidInputError, match="rows of the pairs"):
+        qp.PosteriorSamplingAgent(qp.make_environment("bandit").space, inference="adaptive", transitions="dirichlet")
+
+
+def test_an_agent_that_counts_is_saved_and_goes_on_byte_for_byte(tmp_path):
+    world = make_world(qp.make_environment("river-swim", depth=4))
+    agent, first = run("abrl", world, transitions="dirichlet", episodes=6)
+    agent.save(tmp_path / "agent.npz")
+    loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
+    one, two = (qp.explore(a, world, episodes=4, after=first).transitions for a in (agent, loaded))
+    assert one == two

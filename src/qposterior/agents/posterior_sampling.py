@@ -14,6 +14,7 @@ from qposterior.answers import TIE, TIE_RULES, Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.exact_draws import ExactSampler
+from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, load_kernels
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
@@ -35,6 +36,8 @@ class PosteriorSamplingAgent:
     ``"adaptive"``, the paper's sampler with adaptive tolerances (`abrl-paper`); ``"fixed"``, its non-adaptive variant
     at `tolerance`, found by a pilot run of `pilot_updates` adaptive updates unless given (`abrl-fixed`); ``"exact"``,
     enumeration (`abrl-exact`). The paper's samplers work in Q coordinates unless `coordinates` says ``"bellman"``.
+    ``transitions="dirichlet"`` (`abrl` only): successors are counted, and the rows drawn with Q by moves alone
+    (`JointSampler`); that works in any environment with finitely many states, table or not.
 
     A policy is drawn at the start of an episode, and again every `redraw_every` steps where that is given, or when
     `redraw` is called: the paper's times T. In a problem with loops a held policy could circle for ever on a pair first
@@ -64,7 +67,8 @@ class PosteriorSamplingAgent:
         self._settings = {k: v for k, v in locals().items() if k not in ("self", "space", "prior", "noise", "seed")}
         _check(particles, redraw_every, ties, inference, deadline)
         self.name = NAMES[inference]
-        if check_transitions(transitions) == "dirichlet":
+        counted = check_transitions(transitions) == "dirichlet"
+        if counted and inference != "one-look":
             raise InvalidInputError(f"{self.name} needs the rows of the pairs it has seen: known or revealed")
         self.space, self.transitions, self.ties, self.redraw_every = space, transitions, ties, redraw_every
         self.deadline = deadline
@@ -73,7 +77,7 @@ class PosteriorSamplingAgent:
         self.noise = noise
         if rewards == "noisy" and noise is None:
             self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
-        self.experience = Experience(space, rewards=rewards)
+        self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self._rng = make_rng(seed)
         self.sampler = self._start_sampler(inference, particles, coordinates, tolerance, pilot_updates, moves)
         self._policy: IntArray | None = None
@@ -94,6 +98,8 @@ class PosteriorSamplingAgent:
         likelihood: Likelihood = self.noise if self.noise is not None else Tolerance()
         common: dict[str, Any] = {"prior": self.prior, "likelihood": likelihood}
         common |= {"particles": particles, "rng": self._rng}
+        if self.experience.transitions == "counted":
+            return JointSampler.start(self.experience, **common, moves=moves)
         if inference == "one-look":
             load_kernels(self.experience.rewards)
             return OneLookSampler.start(self.experience, **common, settings=OneLookSettings(moves=moves))

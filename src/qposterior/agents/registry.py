@@ -107,7 +107,6 @@ AGENTS: dict[str, AgentEntry] = {
         transitions="revealed",
         needs=("horizon", "table", "rewards"),
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
-        knowledge=("known", "revealed"),
     ),
     "abrl-paper": _sampling_entry(
         "adaptive", "the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances"
