@@ -188,7 +188,7 @@ def test_a_json_file_is_not_overwritten_without_force(tmp_path):
         (["explore", "deep-sea", "--agent", "abrl", "--prior", "gaussian:scale=-1"], "positive"),
         (["explore", "deep-sea", "--agent", "abrl", "--prior", "gaussian:colour=1"], "colour"),
         (["explore", "deep-sea", "--agent", "abrl", "--particles", "1"], "at least 2"),
-        (["explore", "deep-sea", "--agent", "abrl", "--transitions", "dirichlet"], "revealed"),
+        (["explore", "deep-sea", "--agent", "abrl-paper", "--transitions", "dirichlet"], "revealed"),
         (["explore", "deep-sea", "--max-steps", "0"], "at least 1"),
         (["explore"], "ENV"),
         (["explor"], "explor"),
