@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -67,8 +66,8 @@ def _ours(columns: Columns, theirs: str) -> str:
 
 def open_text(path: Path) -> IO[str]:
     """Return the text of a file, unpacked where it is gzipped."""
-    raw: Any = gzip.open(path, "rb") if _is_gzip(path) else path.open("rb")  # noqa: SIM115  the wrapper closes it
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+    open_fn: Any = gzip.open if _is_gzip(path) else open
+    return cast("IO[str]", open_fn(path, "rt", encoding="utf-8-sig", newline=""))
 
 
 def _is_gzip(path: Path) -> bool:

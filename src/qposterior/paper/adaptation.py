@@ -18,8 +18,9 @@ PARTICLES = 10
 
 def run_agent(size: Size) -> tuple[World, Run, Beliefs]:
     """Return the world, the run, and what the agent believed after each episode."""
-    world = make_world(deep_sea(depth=5))
-    agent = make_agent("abrl-paper", world.mdp, horizon=world.cap, particles=PARTICLES, seed=size.seed)  # type: ignore[arg-type]
+    sea = deep_sea(depth=5)
+    world = make_world(sea)
+    agent = make_agent("abrl-paper", sea, horizon=world.cap, particles=PARTICLES, seed=size.seed)
     beliefs = Beliefs(space=world.space, seed=size.seed)
     run = explore(
         agent,
