@@ -15,7 +15,7 @@ from qposterior.experiments.compare import Comparison
 from qposterior.experiments.run_directory import SETTINGS_FILE
 from qposterior.experiments.statistics import Estimate, beats_table, censored_times, scaling_law, summarise_runs
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure
-from qposterior.report.page import SORT_SCRIPT, STYLE
+from qposterior.report.page import HEAD, SORT_SCRIPT
 from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
@@ -25,15 +25,9 @@ PAGE_FILE = "report.html"
 MOST_EPISODES = 400_000
 """Rows of episodes beyond this are left in the store instead of being put into the page."""
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<link rel="icon" href="data:,">
-<style>{{ style }}</style>
-<script>{{ library }}</script>
+PAGE = (
+    HEAD
+    + """<script>{{ library }}</script>
 </head>
 <body>
 <h1>{{ title }}</h1>
@@ -66,10 +60,12 @@ column, over the depths that both have, with a 95 % bootstrap interval. Runs tha
 <p>{% for name, data in downloads %}<a download="{{ name }}" href="data:text/csv;base64,{{ data }}">{{ name }}</a>
 {% endfor %}</p>
 <details><summary>Settings and versions</summary><pre>{{ settings }}</pre></details>
-<script>{{ sort }}</script>
-</body>
+"""
+    + SORT_SCRIPT
+    + """</body>
 </html>
 """
+)
 
 
 def write_compare_report(found: Comparison) -> Path:
@@ -93,8 +89,6 @@ def write_compare_report(found: Comparison) -> Path:
     failed = len(found.runs) - len(runs)
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
-        style=markup(STYLE),
-        sort=markup(SORT_SCRIPT),
         title=f"Agents on {environment}",
         words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
         + (f"; {failed} runs failed and are left out." if failed else "."),

@@ -13,7 +13,7 @@ from qposterior.errors import MissingExtraError
 from qposterior.logs.files import PAGE_FILE
 from qposterior.logs.fit import Fit
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot, tidy, to_png
-from qposterior.report.page import SORT_SCRIPT, STYLE
+from qposterior.report.page import HEAD, SORT_SCRIPT
 from qposterior.world.files import write_atomically
 
 MOST_STATES = 24
@@ -22,15 +22,9 @@ MOST_STATES = 24
 MOST_NODES = 60
 GRID = re.compile(r"^\D*(\d{1,3})\D+(\d{1,3})\D*$")
 
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<link rel="icon" href="data:,">
-<style>{{ style }}</style>
-</head>
+PAGE = (
+    HEAD
+    + """</head>
 <body>
 <h1>{{ title }}</h1>
 {% for line in summary %}<p>{{ line }}</p>
@@ -61,17 +55,18 @@ with an interval that holds the truth nine times in ten. “Loss”: what one ex
 {% if untried %}<p>Never tried, so nothing is said of it: {{ untried }}.</p>{% endif %}
 <h2>What was taken for granted, and whether it fits</h2>
 <ul>{% for line in chosen %}<li>{{ line }}</li>{% endfor %}{% for line in fits %}<li>{{ line }}</li>{% endfor %}</ul>
-<script>{{ sort }}</script>
-</body>
+"""
+    + SORT_SCRIPT
+    + """</body>
 </html>
 """
+)
 
 
 def write_fit_report(found: Fit, folder: str | Path) -> Path:
     """Write the page into the folder of a fit and return its path; labels of the log are data, never markup."""
     try:
         from jinja2 import Environment
-        from markupsafe import Markup
     except ImportError as error:
         raise MissingExtraError("writing the report", "report") from error
     pictures = [
@@ -83,8 +78,6 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
         Environment(autoescape=True)
         .from_string(PAGE)
         .render(
-            style=Markup(STYLE),
-            sort=Markup(SORT_SCRIPT),
             title=f"What to do: {Path(found.source).name}",
             summary=summary(found),
             misfits=[check.words for check in found.checks if not check.fits],
