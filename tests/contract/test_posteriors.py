@@ -257,5 +257,8 @@ def test_reweighting_gives_the_posterior_of_another_prior():
     error = 5.0 * 0.5 / np.sqrt(found.effective_draws)
     assert np.abs(found.prob_optimal_table() - wanted.prob_optimal_table()).max() < error
     assert np.abs(wide.prob_optimal_table() - wanted.prob_optimal_table()).max() > error
+    # In two steps: the second must not forget the weights of the first.
+    twice = wide.reweight(0.3 * log_ratio).reweight(0.7 * log_ratio)
+    np.testing.assert_allclose(twice.weights, found.weights, rtol=1e-9)
     with pytest.raises(qp.InvalidInputError, match="log_ratio"):
         wide.reweight(np.full(40_000, np.nan))

@@ -172,3 +172,20 @@ def test_nothing_is_written_when_the_log_is_wrong(tmp_path):
     assert isinstance(result.exception, qp.InvalidInputError)
     assert not (tmp_path / "a.json").exists()
     assert list(out.iterdir()) == []
+
+
+def test_visits_and_worth_count_how_often_a_state_is_reached():
+    """Half of the episodes end before the second choice, so a reading there is worth half; by hand for the visits."""
+    rng = np.random.default_rng(0)
+    rows = [("in", "go", 0.0, "choice" if i % 2 else "end") for i in range(400)]
+    rows += [("choice", arm, float(rng.normal(0.0, 1.0)), "end") for arm in ("a", "b") for _ in range(4)]
+    log = pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"]).assign(episode=range(len(rows)))
+    options = {"prior": qp.GaussianPrior(scale=5.0), "noise": qp.Noise(scale=1.0), "transitions": "empirical"}
+    found = qp.fit(log, particles=4000, seed=0, **options)
+    starts = log["state"].value_counts(normalize=True)
+    assert found.visits()["choice"] == pytest.approx(starts["choice"] + 0.5 * starts["in"])
+    alone = qp.fit(log[log["state"] == "choice"], particles=4000, seed=0, **options)
+    whole, part = (f.next_trials().set_index("action")["expected_gain"] for f in (found, alone))
+    ratio = float((whole / part).mean())
+    assert ratio == pytest.approx(found.visits()["choice"], rel=0.25)  # two sets of draws, each known to about a tenth
+    assert alone.visits()["choice"] == 1.0
