@@ -40,61 +40,75 @@ def forward(weights, head, state):
     return np.maximum(h2, 0) @ w3 + b3, (x, h1, h2)
 
 
-def test_one_training_step_is_the_one_computed_by_hand():
-    """Gradient of the masked squared errors of every head, then Adam's first step, which is rate · g / (|g| + 1e-8)."""
-    mdp, heads, discount, scale, rate = ladder(), 3, 0.8, 2.0, 0.01
+def hand_gradient(weights, target, prior, head, batch, *, discount, scale, noise_scale, admissible):
+    """The gradient of the mean masked squared error of one head, layer by layer, without JAX."""
+    gradients = [[np.zeros(w[head].shape), np.zeros(b[head].shape)] for w, b in weights]
+    for i, (state, action, reward, next_state, terminated) in enumerate(STEPS):
+        following = forward(target, head, next_state)[0] + scale * forward(prior, head, next_state)[0]
+        best = 0.0 if terminated else following[admissible[next_state]].max()
+        wanted = reward + noise_scale * batch["noise"][i, head] + discount * best
+        out, (x, h1, h2) = forward(weights, head, state)
+        error = wanted - out[action] - scale * forward(prior, head, state)[0][action]
+        back = np.zeros(out.size)
+        back[action] = -2.0 * error * batch["mask"][i, head] / len(STEPS)
+        w2, w3 = weights[1][0][head].astype(float), weights[2][0][head].astype(float)
+        gradients[2][0] += np.outer(np.maximum(h2, 0), back)
+        gradients[2][1] += back
+        back2 = (w3 @ back) * (h2 > 0)
+        gradients[1][0] += np.outer(np.maximum(h1, 0), back2)
+        gradients[1][1] += back2
+        back1 = (w2 @ back2) * (h1 > 0)
+        gradients[0][0] += np.outer(x, back1)
+        gradients[0][1] += back1
+    return gradients
+
+
+def test_two_training_steps_are_those_computed_by_hand():
+    """Adam's first step knows only the sign of a gradient; the second, with other masks and noise, its size too."""
+    mdp, heads, rate = ladder(), 3, 0.01
+    known = {"discount": 0.8, "scale": 2.0, "noise_scale": 0.7, "admissible": mdp.space.pair_index >= 0}
     agent = BootstrappedDQNAgent(
         mdp.space,
         heads=heads,
         hidden=5,
-        prior_scale=scale,
-        discount=discount,
+        prior_scale=known["scale"],
+        discount=known["discount"],
         learning_rate=rate,
-        noise_scale=0.7,
+        noise_scale=known["noise_scale"],
         min_replay=1000,
         batch_size=4,
         seed=4,
     )
-    admissible = mdp.space.pair_index >= 0
-    weights, prior = agent.weights, agent.prior
+    target, prior = agent.weights, agent.prior
     rng = np.random.default_rng(1)
-    batch = {
+    first = {
         "state": np.array([s[0] for s in STEPS], np.int32),
         "action": np.array([s[1] for s in STEPS], np.int32),
         "reward": np.array([s[2] for s in STEPS], np.float32),
         "next_state": np.array([s[3] for s in STEPS], np.int32),
         "is_going_on": np.array([not s[4] for s in STEPS], np.float32),
-        "mask": (rng.random((4, heads)) < 0.7).astype(np.float32),
-        "noise": rng.standard_normal((4, heads)).astype(np.float32),
     }
-    assert batch["mask"].any(axis=0).all()
-    agent._train(batch)
-    for head in range(heads):
-        gradients = [[np.zeros(w[head].shape), np.zeros(b[head].shape)] for w, b in weights]
-        for i, (state, action, reward, next_state, terminated) in enumerate(STEPS):
-            following = forward(weights, head, next_state)[0] + scale * forward(prior, head, next_state)[0]
-            best = 0.0 if terminated else following[admissible[next_state]].max()
-            wanted = reward + 0.7 * batch["noise"][i, head] + discount * best
-            out, (x, h1, h2) = forward(weights, head, state)
-            error = wanted - out[action] - scale * forward(prior, head, state)[0][action]
-            back = np.zeros(out.size)
-            back[action] = -2.0 * error * batch["mask"][i, head] / 4
-            w2, w3 = weights[1][0][head].astype(float), weights[2][0][head].astype(float)
-            gradients[2][0] += np.outer(np.maximum(h2, 0), back)
-            gradients[2][1] += back
-            back2 = (w3 @ back) * (h2 > 0)
-            gradients[1][0] += np.outer(np.maximum(h1, 0), back2)
-            gradients[1][1] += back2
-            back1 = (w2 @ back2) * (h1 > 0)
-            gradients[0][0] += np.outer(x, back1)
-            gradients[0][1] += back1
-        for layer in range(3):
-            for part in range(2):
-                g = gradients[layer][part]
-                step = np.asarray(agent.weights[layer][part])[head] - weights[layer][part][head]
-                sure = np.abs(g) > 1e-4
-                np.testing.assert_allclose(step[sure], -rate * (g / (np.abs(g) + 1e-8))[sure], rtol=2e-3)
-                assert np.abs(step[g == 0.0]).max(initial=0.0) < 1e-6
+    moments = None
+    for step in (1, 2):
+        batch = first | {
+            "mask": (rng.random((4, heads)) < 0.7).astype(np.float32),
+            "noise": rng.standard_normal((4, heads)).astype(np.float32),
+        }
+        before = [(np.asarray(w), np.asarray(b)) for w, b in agent.weights]
+        agent._train(batch)
+        g = [hand_gradient(before, target, prior, head, batch, **known) for head in range(heads)]
+        if moments is None:
+            moments = [[[[0.0, 0.0] for _ in layer] for layer in one] for one in g]
+        for head, layer, part in np.ndindex(heads, 3, 2):
+            gradient, moment = g[head][layer][part], moments[head][layer][part]
+            moment[0] = 0.9 * moment[0] + 0.1 * gradient
+            moment[1] = 0.999 * moment[1] + 0.001 * gradient**2
+            unbiased = moment[0] / (1 - 0.9**step), moment[1] / (1 - 0.999**step)
+            wanted = -rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
+            moved = np.asarray(agent.weights[layer][part])[head] - before[layer][part][head]
+            sure = np.sqrt(unbiased[1]) > 1e-3
+            np.testing.assert_allclose(moved[sure], wanted[sure], rtol=5e-3, atol=2e-6)
+            assert np.abs(moved[unbiased[1] == 0.0]).max(initial=0.0) < 1e-6
 
 
 def test_priors_are_never_trained_and_count_in_the_values():
