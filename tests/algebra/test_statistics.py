@@ -95,5 +95,5 @@ def test_who_learns_first_is_counted_over_the_common_depths():
     assert list(zip(table["agent"], table["other"], strict=True)) == [("a", "b"), ("b", "a")]
     # Depth 5 alone: 10 < 11, 10 < 30, 12 > 11, 12 < 30.
     np.testing.assert_allclose(table["prob_beats"], [0.75, 0.25])
-    runs.loc[4, "learning_time"] = np.nan  # b's second run did not learn: it still loses
+    runs.loc[4, ["learning_time", "episodes"]] = np.nan, 8  # stopped early without having learned: it still loses
     np.testing.assert_allclose(beats_table(runs)["prob_beats"], [0.75, 0.25])
