@@ -159,6 +159,9 @@ def test_the_command_line_from_log_to_policy(tmp_path):
     more = tmp_path / "more.csv"
     simulate(seed=9).to_csv(more, index=False)
     assert run(cli, ["fit", str(more), "--update", str(out)]).exit_code == 0
+    refused = run(cli, ["fit", str(more), "--update", str(out), "--discount", "0.5"])
+    assert refused.exit_code == 2
+    assert "--discount cannot change" in refused.output
     rows = pd.read_csv(out / "rows.csv")
     assert rows["count"].sum() == len(simulate()) + len(simulate(seed=9))
     page = (out / "index.html").read_text()
@@ -190,3 +193,17 @@ def test_visits_and_worth_count_how_often_a_state_is_reached():
     ratio = float((whole / part).mean())
     assert ratio == pytest.approx(found.visits()["choice"], rel=0.25)  # two sets of draws, each known to about a tenth
     assert alone.visits()["choice"] == 1.0
+
+
+def test_a_log_that_is_too_large_to_draw_for_says_so(found, monkeypatch):
+    from qposterior.logs import fit as module
+
+    pairs = found.posterior.space.num_pairs
+    monkeypatch.setattr(module, "MOST_NUMBERS", 100 * module.CHAINS * pairs)
+    assert module.sampler_size(found.chosen, 4000) == (3200, 100)
+    monkeypatch.setattr(module, "MOST_NUMBERS", 99 * module.CHAINS * pairs)
+    with pytest.raises(qp.InvalidInputError, match="empirical"):
+        module.sampler_size(found.chosen, 4000)
+    monkeypatch.setattr(module, "MOST_NUMBERS", 50 * pairs)
+    with pytest.raises(qp.InvalidInputError, match=r"group states$"):
+        module.sampler_size(found.chosen, 4000)

@@ -67,6 +67,7 @@ def fit_command(log: Path, **options: Any) -> None:
         )
     before, out = None, options["out"]
     if options["update"] is not None:
+        _refuse_settings_of_an_update()
         before, settings = load_sums(options["update"])
         out = out or options["update"]
     else:
@@ -117,6 +118,15 @@ def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> No
     from qposterior.logs.files import Policy
 
     click.echo(Policy.load(folder).act(state, explore=explore, seed=seed))
+
+
+def _refuse_settings_of_an_update() -> None:
+    """An update goes on with the settings of the fit that it is added to; others would be ignored without a word."""
+    context = click.get_current_context()
+    for name in ("goals", "discount", "rewards", "transitions", "noise", "prior", "actions", "particles", "seed"):
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
+            option = "--" + name.rstrip("s") if name == "goals" else f"--{name}"
+            raise click.UsageError(f"{option} cannot change in an update; fit all logs anew to change it")
 
 
 def _progress() -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.answers import Posterior
+from qposterior.errors import InvalidInputError
 from qposterior.front_door import posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LEVEL = 0.90
 MOST_ESS = 2000
 """Effective draws at which the chains stop: the ends of a 90 % interval are then known to a twentieth of its length."""
+
+MOST_NUMBERS, FEWEST = 150_000_000, 100
+"""Numbers held at once (1.2 GB), and the least draws or rounds that say anything."""
 
 NEGLIGIBLE = 1e-9
 """Gains below this share of the range of values are rounding."""
@@ -163,8 +167,26 @@ def fit(
     return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
 
 
+def sampler_size(chosen: Chosen, particles: int) -> tuple[int, int]:
+    """Return how many draws are kept and the most rounds of the chains, so that all of it fits into memory."""
+    num_pairs = chosen.seen.space.num_pairs
+    kept = min(particles, MOST_NUMBERS // num_pairs)
+    rounds = min(HMCSettings().max_iterations, MOST_NUMBERS // (CHAINS * num_pairs))
+    if chosen.transitions != "dirichlet":
+        rounds = HMCSettings().max_iterations
+    if kept < FEWEST or rounds < FEWEST:
+        raise InvalidInputError(
+            f"{num_pairs:,} pairs of state and action are too many to draw Q for all of them; group states"
+            + (", or take the frequencies for the rows (--transitions empirical)" if kept >= FEWEST else "")
+        )
+    return kept, rounds
+
+
 def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
+    particles, rounds = sampler_size(chosen, settings.particles)
+    if particles < settings.particles:
+        chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.particles}")
     with warnings.catch_warnings():
         # What these warn of is in the diagnostics and in the checks, in the reader's own words.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -174,10 +196,12 @@ def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Poste
             noise=noise,
             method="hmc",
             transitions={"dirichlet": "dirichlet", "empirical": "empirical"}.get(chosen.transitions),
-            particles=settings.particles,
+            particles=particles,
             seed=settings.seed,
             settings=HMCSettings(
-                chains=CHAINS if chosen.transitions == "dirichlet" else 8, min_ess=min(settings.particles, MOST_ESS)
+                chains=CHAINS if chosen.transitions == "dirichlet" else 8,
+                min_ess=min(particles, MOST_ESS),
+                max_iterations=rounds,
             ),
             progress_fn=progress_fn,
         )

@@ -133,11 +133,11 @@ class UncertainTarget(BellmanTarget):
             return x
         order = rng.permutation(self._uncertain)
         density = self.log_density(x).sum(axis=1)
-        accepted = []
+        proposal, accepted = self._propose(x.shape[0], rng), []
         for block in np.array_split(order, min(self.num_blocks, order.size)):
             before = self.tables
             entries = np.isin(self._row, block)
-            self.tables = np.where(entries, self._propose(x.shape[0], rng), before)
+            self.tables = np.where(entries, proposal, before)
             proposed = self.log_density(x).sum(axis=1)
             with np.errstate(invalid="ignore"):
                 taken = np.log(rng.random(x.shape[0])) < proposed - density
