@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from qposterior.logs.fit import Fit, fit
     from qposterior.model.likelihood import Noise
     from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
-    from qposterior.model.uncertain import DirichletRows, SimulatedRows
+    from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool
     from qposterior.world.experience import Experience
     from qposterior.world.mdp import FiniteMDP
     from qposterior.world.solve import Solution, check_uniqueness, solve
@@ -69,6 +69,7 @@ _HOME = {
     "RewardPrior": "model.prior",
     "DirichletRows": "model.uncertain",
     "SimulatedRows": "model.uncertain",
+    "SimulatorPool": "model.uncertain",
     "posterior": "front_door",
     "Columns": "logs.columns",
     "Fit": "logs.fit",
@@ -118,6 +119,7 @@ __all__ = [
     "RewardPrior",
     "Run",
     "SimulatedRows",
+    "SimulatorPool",
     "Solution",
     "StateActionSpace",
     "check_uniqueness",

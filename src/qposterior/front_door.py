@@ -23,7 +23,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPri
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
-from qposterior.model.uncertain import DirichletRows, SimulatedRows, UncertainTarget
+from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool, UncertainTarget
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.structure import inescapable_set
@@ -47,7 +47,7 @@ def posterior(
     seed: Any = 0,
     kernel: str = "gaussian",
     noise: Noise | None = None,
-    transitions: TransitionTable | DirichletRows | SimulatedRows | str | None = None,
+    transitions: TransitionTable | DirichletRows | SimulatedRows | SimulatorPool | str | None = None,
     features: FloatArray | None = None,
     settings: HMCSettings | AnnealedSettings | OneLookSettings | None = None,
     max_cells: int = MOST_CELLS,
@@ -64,8 +64,9 @@ def posterior(
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
     - `transitions`: of counted successors, how their unknown rows are treated: "dirichlet" (default; or a
-      `DirichletRows`) draws them jointly with Q, a `SimulatedRows` takes fresh ones from a simulator, "empirical" takes
-      the frequencies for the rows (biased: they are treated as known). A table: the rows that a `RewardPrior` needs.
+      `DirichletRows`) draws them jointly with Q, a `SimulatedRows` takes fresh ones from a simulator, a
+      `SimulatorPool` those of a pool that grows with the data, "empirical" takes the frequencies for the rows (biased:
+      they are treated as known). A table: the rows that a `RewardPrior` needs.
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
     - `settings`: an `HMCSettings` for hmc and tempering; an `AnnealedSettings` or `OneLookSettings` for smc.
     """
@@ -76,6 +77,8 @@ def posterior(
     rows = _unknown_rows(seen, transitions, prior, method, coordinates)
     if transitions == "empirical":
         seen = seen.with_frequencies()
+    elif isinstance(transitions, SimulatorPool):
+        seen = transitions.grow(seen)
     if features is not None and (method not in ("hmc", "tempering") or isinstance(prior, RewardPrior)):
         raise InvalidInputError('a linear Q (features=) takes method="hmc" or "tempering" and a GaussianPrior')
     rng = make_rng(seed)
@@ -139,7 +142,7 @@ def _unknown_rows(
             raise unknown_name("treatment of transitions", transitions, ("dirichlet", "empirical"))
         if seen.transitions != "counted":
             raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
-    if transitions == "empirical" or isinstance(transitions, TransitionTable):
+    if transitions == "empirical" or isinstance(transitions, TransitionTable | SimulatorPool):
         return None
     if seen.transitions != "counted" and not isinstance(transitions, SimulatedRows):
         if isinstance(transitions, DirichletRows):

@@ -13,8 +13,10 @@ from qposterior.experiments.statistics import (
     bootstrap,
     interquartile_mean,
     kaplan_meier_median,
+    measured_column,
     prob_beats,
     scaling_exponent,
+    summarise_returns,
 )
 
 
@@ -97,3 +99,18 @@ def test_who_learns_first_is_counted_over_the_common_depths():
     np.testing.assert_allclose(table["prob_beats"], [0.75, 0.25])
     runs.loc[4, ["learning_time", "episodes"]] = np.nan, 8  # stopped early without having learned: it still loses
     np.testing.assert_allclose(beats_table(runs)["prob_beats"], [0.75, 0.25])
+
+
+def test_returns_are_averaged_over_runs_and_over_their_last_quarter():
+    rows = [("a", seed, e, 10.0 * seed + e) for seed in (0, 1) for e in range(1, 9)] + [("b", 0, 1, -2.0)]
+    episodes = pd.DataFrame(rows, columns=["agent", "seed", "episode", "return"])
+    episodes = episodes.assign(depth=None, regret=np.nan, seconds=0.5).sample(frac=1.0, random_state=0)
+    assert measured_column(episodes) == "return"
+    assert measured_column(episodes.assign(regret=1.0)) == "regret"
+    table = summarise_returns(episodes)
+    assert table["agent"].tolist() == ["a", "b"]
+    assert table["runs"].tolist() == [2, 1]
+    np.testing.assert_allclose(table["mean_return"], [9.5, -2.0])  # 4.5 and 14.5
+    np.testing.assert_allclose(table["late_return"], [12.5, -2.0])  # episodes 7 and 8
+    np.testing.assert_allclose(table["seconds"], [4.0, 0.5])
+    assert table["mean_return_low"][0] == pytest.approx(4.5)  # both draws from the worse run: one time in four

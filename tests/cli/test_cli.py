@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,6 +203,39 @@ def test_bad_usage_is_one_clear_line_and_exit_code_2(arguments, words):
     assert len(answer.stderr.strip().splitlines()) == 1
     assert "Traceback" not in answer.stderr
     assert words in answer.stderr
+
+
+def test_an_environment_of_one_s_own_without_a_table(tmp_path, monkeypatch):
+    """MODULE:ID on the command line: explored, compared on two workers, and reported by returns, not by regret."""
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", str(Path(__file__).parents[2] / "examples" / "environments"))
+    name, run, sweep = "corridors:Corridor-v0", tmp_path / "run", tmp_path / "sweep"
+    answer = call("explore", name, "--agent", "abrl", "--episodes", 25, "--out", run, "--json", "-")
+    assert answer.returncode == 0, answer.stderr
+    row = json.loads(answer.stdout)[0]
+    assert (row["cumulative_regret"], row["learning_time"]) == (None, None)
+    assert (run / "return.png").exists()
+    assert not (run / "regret.png").exists()
+    assert "there is no truth" in (run / "index.html").read_text()
+    common = [name, "--seeds", 2, "--episodes", 20, "--full", "--out", sweep]
+    answer = call("compare", *common, "--agents", "psrl,q-learning", "--json")
+    assert answer.returncode == 0, answer.stderr
+    rows = json.loads(answer.stdout)
+    assert [row["agent"] for row in rows] == ["psrl", "q-learning"]
+    assert all(-60.0 <= row["mean_return_low"] <= row["mean_return"] <= row["mean_return_high"] <= -6.0 for row in rows)
+    answer = call("report", sweep)
+    assert answer.returncode == 0, answer.stderr
+    page = (sweep / "report.html").read_text()
+    assert "mean return, last quarter" in page
+    assert "neither regret nor learning time" in page
+    assert "Who learns first" not in page
+    for arguments, words in (
+        ([name, "--agent", "r-max"], "max_reward"),
+        ([name, "--agent", "psrl", "--transitions", "known"], "needs a table"),
+        (["no_such_module:Corridor-v0"], "no_such_module"),
+    ):
+        refused = call("explore", *arguments)
+        assert refused.returncode == 2
+        assert words in refused.stderr
 
 
 def test_a_bad_agent_is_found_before_the_directory_is_made(tmp_path):

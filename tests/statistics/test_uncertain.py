@@ -149,6 +149,57 @@ def test_a_simulator_in_place_of_counts():
     assert abs(many.prob_optimal(0)[0] - exact) < 0.03
 
 
+def test_a_pool_grows_with_the_readings_and_its_rows_are_taken_as_known():
+    """Draws stay: the pool after three readings holds those after one. The posterior is that of the pool's row."""
+    asked = []
+
+    def simulate(state, action, number, rng):
+        asked.append((state, action, number))
+        return (rng.random(number) < 0.5).astype(np.int64)
+
+    pool = qp.SimulatorPool(simulate, draws=10, seed=4)
+    first = qp.posterior(seen_loop(1, 0), transitions=pool, method="exact", particles=2)
+    qp.posterior(seen_loop(2, 1), transitions=pool, method="exact", particles=2)
+    again = qp.posterior(seen_loop(2, 1), transitions=pool, method="exact", particles=2)  # nothing new: no draws
+    assert asked == [(0, 0, 10), (0, 0, 20)]
+    assert pool.size(0) == 30
+    rng = np.random.default_rng(4)
+    drawn = np.concatenate([rng.random(10) < 0.5, rng.random(20) < 0.5])
+    for found, leaves in ((first, drawn[:10].mean()), (again, drawn.mean())):
+        known = qp.Experience(self_loop().space)
+        known.record(0, 0, -1.0, 0, row=(np.array([0, 1]), np.array([1.0 - leaves, leaves])))
+        wanted = qp.posterior(known, method="exact", particles=2)
+        np.testing.assert_allclose(found.prob_optimal(0), wanted.prob_optimal(0), atol=1e-12)
+    chains = qp.posterior(seen_loop(2, 1), transitions=pool, particles=4000, seed=1)
+    assert abs(chains.prob_optimal(0)[0] - again.prob_optimal(0)[0]) < 0.05
+
+
+def test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met():
+    """The second look brings state 1, which is no candidate: the row stays that of the first look."""
+    calls = []
+
+    def simulate(state, action, number, rng):
+        calls.append(number)
+        return np.full(number, 2 if len(calls) == 1 else 1)
+
+    seen = counted(chain(), [(0, 0, -1.0, 2)])
+    rng = np.random.default_rng(0)
+    rows = qp.SimulatedRows(simulate_fn=simulate, draws=3)
+    target = UncertainTarget(seen, qp.GaussianPrior(), Tolerance(), rows, chains=4, rng=rng)
+    assert calls == [60, 12]
+    assert target.layout.successor.tolist() == [2]
+    np.testing.assert_array_equal(target.tables, 1.0)
+
+
+@pytest.mark.parametrize("answer", [np.array([0.5]), np.array([7]), np.array([-1]), np.array([0, 1])])
+def test_a_simulator_that_does_not_return_states_is_named(answer):
+    for transitions in (qp.SimulatorPool(lambda *_: answer, draws=1), qp.SimulatedRows(simulate_fn=lambda *_: answer)):
+        with pytest.raises(qp.InvalidInputError, match="the simulator must return"):
+            qp.posterior(seen_loop(1, 0), transitions=transitions)
+    with pytest.raises(qp.InvalidInputError, match="draws must be at least 1"):
+        qp.SimulatorPool(lambda *_: answer, draws=0)
+
+
 def test_rows_of_the_target_are_rows_and_follow_the_counts():
     mdp = chain()
     seen = counted(mdp, STEPS)

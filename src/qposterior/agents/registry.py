@@ -182,19 +182,42 @@ def _is_installed(module: str) -> bool:
 
 
 def make_agent(
-    name: str, mdp: FiniteMDP, *, horizon: int, transitions: str | None = None, seed: object = 0, **options: Any
+    name: str,
+    problem: FiniteMDP | StateActionSpace,
+    *,
+    horizon: int,
+    transitions: str | None = None,
+    seed: object = 0,
+    **options: Any,
 ) -> Agent:
-    """Return a new agent for this problem, told no more of it than its `transitions` and its own needs say."""
+    """Return a new agent for this problem, told no more of it than its `transitions` and its own needs say.
+
+    Of a problem that is known by its space alone, rewards are taken as noisy and successors are counted.
+    """
     entry = find_agent(name)
-    transitions = check_transitions(entry.transitions if transitions is None else transitions)
-    given = {
-        "horizon": horizon,
-        "table": mdp.transitions if transitions == "known" else None,
-        "max_reward": float(mdp.rewards.max()),
-        "rewards": "noisy" if mdp.reward_sd.any() or transitions == "dirichlet" else "deterministic",
-    }
-    settings = {need: given[need] for need in entry.needs} | options
+    given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
+    if isinstance(problem, FiniteMDP):
+        space = problem.space
+        transitions = check_transitions(entry.transitions if transitions is None else transitions)
+        given["max_reward"] = float(problem.rewards.max())
+        if transitions == "known":
+            given["table"] = problem.transitions
+        if not problem.reward_sd.any() and transitions != "dirichlet":
+            given["rewards"] = "deterministic"
+    else:
+        space = problem
+        counts = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions
+        transitions = check_transitions(counts if transitions is None else transitions)
+        if transitions == "known":
+            raise InvalidInputError('transitions="known" needs a table, and this problem has none; use "dirichlet"')
+    missing = [need for need in entry.needs if need not in given and need not in options]
+    if missing:
+        raise InvalidInputError(
+            f"agent {name!r} must be told {', '.join(missing)} of a problem without a table: pass {missing[0]}=… "
+            f"(--agent-option {missing[0]}=… on the command line)"
+        )
+    settings = {need: given[need] for need in entry.needs if need in given} | options
     try:
-        return entry.make_fn(mdp.space, transitions=transitions, seed=seed, **settings)
+        return entry.make_fn(space, transitions=transitions, seed=seed, **settings)
     except TypeError as error:
         raise InvalidInputError(f"agent {name!r}: {error}") from error

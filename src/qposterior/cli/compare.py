@@ -85,7 +85,7 @@ def compare_command(environment: str, **options: Any) -> None:
       qposterior compare river-swim --agents abrl,q-learning --engine dask --out runs/river
     """
     from qposterior.experiments.compare import compare
-    from qposterior.experiments.statistics import summarise_runs
+    from qposterior.experiments.statistics import measured_column, summarise_returns, summarise_runs
     from qposterior.model.prior import prior_to_dict
 
     if options["tensorboard"]:
@@ -115,11 +115,12 @@ def compare_command(environment: str, **options: Any) -> None:
     if options["tensorboard"]:
         for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
             write_events(found.folder, [dict(zip(rows.columns, row, strict=True)) for row in rows.to_numpy()])
-    table = summarise_runs(found.runs)
+    is_known = found.episodes.empty or measured_column(found.episodes) == "regret"
+    table = summarise_runs(found.runs) if is_known else summarise_returns(found.episodes)
     if options["as_json"]:
         click.echo(table.to_json(orient="records", indent=2))
     else:
-        _print(table, environment)
+        (_print if is_known else _print_returns)(table, environment)
         click.echo(str(found.folder))
     failed = found.runs[found.runs["status"] == "failed"]
     if len(failed):
@@ -141,6 +142,28 @@ def _print(table: pd.DataFrame, environment: str) -> None:
             f"{row['solved']}/{row['runs']}",
             f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
             "–" if row["median"] == float("inf") else f"{row['median']:.0f}",
+            f"{row['seconds']:.2f}",
+        )
+    Console(width=None if sys.stdout.isatty() else 100).print(shown)
+
+
+def _print_returns(table: pd.DataFrame, environment: str) -> None:
+    """Without a table of transitions there is no truth, and so neither regret nor learning time."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=f"Mean return of an episode on {environment} [95 %]", title_justify="left")
+    for column in ("agent", "depth", "runs", "all episodes", "last quarter", "seconds"):
+        shown.add_column(column, justify="left" if column == "agent" else "right")
+    for row in table.to_dict(orient="records"):
+        shown.add_row(
+            str(row["agent"]),
+            "–" if row["depth"] != row["depth"] or row["depth"] is None else f"{row['depth']:.0f}",
+            str(row["runs"]),
+            *(
+                f"{row[name]:.3g} [{row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g}]"
+                for name in ("mean_return", "late_return")
+            ),
             f"{row['seconds']:.2f}",
         )
     Console(width=None if sys.stdout.isatty() else 100).print(shown)

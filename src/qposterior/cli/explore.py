@@ -74,6 +74,9 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 def explore_command(environment: str, **options: Any) -> None:
     """Let an agent explore ENV, a name from `qposterior list environments` or a Gymnasium id.
 
+    MODULE:ID is an environment of your own that is registered when Python imports MODULE. Without a table `unwrapped.P`
+    there is no truth and so no regret; agents count successors instead of being shown rows.
+
     \b
     Examples:
       qposterior explore deep-sea --agent abrl --depth 10 --seeds 5
@@ -132,7 +135,7 @@ def build_world(environment: str, options: dict[str, Any]) -> World:
         extra["depth"] = options["depth"]
     import gymnasium
 
-    if environment not in gymnasium.registry:
+    if ":" not in environment and environment not in gymnasium.registry:  # Gymnasium imports MODULE of MODULE:ID
         raise unknown_name("environment", environment, [*ENVIRONMENTS, *gymnasium.registry])
     return make_world(environment, cap=cap, discount=options["discount"], **extra)
 
@@ -203,18 +206,13 @@ def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: R
 
 def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
     from qposterior.agents.registry import find_agent, make_agent
-    from qposterior.errors import InvalidInputError
     from qposterior.experiments.explore import spawn_seeds
 
     name = options["agent_name"]
     find_agent(name)
-    if world.mdp is None:
-        raise InvalidInputError(
-            f"environment {world.name!r} has no transition table `unwrapped.P`, which the truth and regret need"
-        )
     return make_agent(
         name,
-        world.mdp,
+        world.problem,
         horizon=world.cap,
         transitions=options["transitions"],
         seed=spawn_seeds(seed)[1],

@@ -86,12 +86,10 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     status, error = "done", None
     try:
         world = build_world(spec)
-        if world.mdp is None:
-            raise InvalidInputError(f"environment {spec.environment!r} has no transition table `unwrapped.P`")
         prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
         agent = make_agent(
             spec.agent,
-            world.mdp,
+            world.problem,
             horizon=world.cap,
             transitions=spec.transitions,
             seed=spawn_seeds(spec.seed)[1],

@@ -61,6 +61,11 @@ class World:
     name: str
     cap: int  # most steps of an episode
 
+    @property
+    def problem(self) -> FiniteMDP | StateActionSpace:
+        """What an agent is made for: the table, or the space where there is none."""
+        return self.space if self.mdp is None else self.mdp
+
     @cached_property
     def truth(self) -> Solution | None:
         """The solution of the table."""

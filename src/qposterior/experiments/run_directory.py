@@ -28,7 +28,7 @@ SUMMARY_FILE = "summary.json"
 TRACE_FILE = "trace.csv"
 BELIEFS_FILE = "beliefs.csv"
 REPORT_FILE = "index.html"
-FIGURES = ("regret.png", "trace.png", "cells.png", "map.png")
+FIGURES = ("regret.png", "return.png", "trace.png", "cells.png", "map.png")
 OUR_FILES = (
     *(SETTINGS_FILE, EPISODES_FILE, TRANSITIONS_FILE, SUMMARY_FILE, TRACE_FILE, BELIEFS_FILE, REPORT_FILE),
     *FIGURES,

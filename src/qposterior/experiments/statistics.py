@@ -210,3 +210,29 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def measured_column(episodes: pd.DataFrame) -> str:
+    """Return what episodes can be judged by: "regret", or "return" where the truth is not known."""
+    return "regret" if episodes["regret"].notna().any() else "return"
+
+
+def summarise_returns(episodes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per agent and depth: mean return of an episode, over all and over the last quarter of the episodes.
+
+    For problems without a known truth, where there is neither regret nor learning time.
+    """
+    import pandas as pd
+
+    rows = []
+    for _, group in episodes.fillna({"depth": -1}).groupby(["agent", "depth"], sort=True):
+        agent, depth = str(group["agent"].iloc[0]), int(group["depth"].iloc[0])
+        runs = [run.sort_values("episode") for _, run in group.groupby("seed")]
+        means = np.array([float(run["return"].mean()) for run in runs])
+        late = np.array([float(run["return"].iloc[-max(len(run) // 4, 1) :].mean()) for run in runs])
+        row: dict[str, Any] = {"agent": agent, "depth": None if depth == -1 else depth, "runs": len(runs)}
+        for name, values in (("mean_return", means), ("late_return", late)):
+            found = bootstrap([values], lambda groups: float(np.mean(groups[0])))
+            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+        rows.append(row | {"seconds": float(group.groupby("seed")["seconds"].sum().mean())})
+    return pd.DataFrame(rows)

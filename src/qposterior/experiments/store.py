@@ -94,6 +94,8 @@ class Store:
 
         table = pd.read_sql_query(f"SELECT * FROM {name} ORDER BY {order}", self._connection)
         table["depth"] = table["depth"].where(table["depth"] != NO_DEPTH, None)
+        for column in table.columns.intersection(["regret", "policy_regret", "cumulative_regret"]):
+            table[column] = table[column].astype(float)  # nothing but NULL where the truth is not known
         return table
 
 

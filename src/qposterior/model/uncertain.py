@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.model.kernels.layout import Layout
 from qposterior.model.likelihood import Likelihood
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.model.tabular import BellmanTarget
@@ -26,6 +28,8 @@ from qposterior.world.transitions import TransitionTable
 
 SUCCESSOR_RULES = ("state", "all")
 MOST_BLOCKS = 64
+FIRST_LOOK = 20
+"""Times the draws of a row that show which successors there are."""
 
 RowSimulator = Callable[[int, int, int, np.random.Generator], IntArray]
 """(state, action, m, rng) → m successors: a simulator of transitions that reveals no rewards."""
@@ -88,8 +92,41 @@ class SimulatedRows:
     draws: int = 100
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise InvalidInputError(f"draws must be at least 1, got {self.draws}")
+        _check_draws(self.draws)
+
+
+class SimulatorPool:
+    """Rows are the frequencies of a pool of successors from a simulator that grows as data arrive.
+
+    A pair has `draws` successors in the pool for each of its readings. They stay from one posterior to the next, so
+    every method takes the rows as known, and the bias of pair k falls as 1 / (draws · readings of k). The pool draws
+    from its own stream of `seed`.
+    """
+
+    def __init__(self, simulate_fn: RowSimulator, *, draws: int = 100, seed: Any = 0) -> None:
+        _check_draws(draws)
+        self.simulate_fn, self.draws = simulate_fn, draws
+        self._rng = np.random.default_rng(seed)
+        self._counts: dict[int, tuple[IntArray, IntArray]] = {}  # pair → successors and how often each was drawn
+
+    def size(self, pair: int) -> int:
+        """Return how many successors of a pair have been drawn."""
+        return int(self._counts[pair][1].sum()) if pair in self._counts else 0
+
+    def grow(self, seen: Experience) -> Experience:
+        """Draw what the readings since the last time ask for; return the experience with the pool's rows."""
+        rows = {}
+        for k in map(int, seen.observed_pairs):
+            wanted = self.draws * int(seen.count[k]) - self.size(k)
+            if wanted > 0:
+                fresh = np.unique(_draw(self.simulate_fn, seen, k, wanted, self._rng), return_counts=True)
+                both = [fresh, self._counts[k]] if k in self._counts else [fresh]
+                state, place = np.unique(np.concatenate([s for s, _ in both]), return_inverse=True)
+                count = sum_by(place, np.concatenate([c for _, c in both]).astype(float), state.size)
+                self._counts[k] = state, count.astype(np.int64)
+            state, number = self._counts[k]
+            rows[k] = state, number / number.sum()
+        return seen.with_rows(rows)
 
 
 class UncertainTarget(BellmanTarget):
@@ -160,7 +197,7 @@ class UncertainTarget(BellmanTarget):
             # A gamma of small shape may come out as 0, and a row of zeros has no direction.
             drawn = rng.standard_gamma(self._shape, (chains, self._shape.size)) + np.finfo(float).tiny
         else:
-            drawn = _simulate(self.seen, self._rows, self.layout.row_start, self.layout.successor, chains, rng)
+            drawn = _simulate(self.seen, self._rows, self.layout, chains, rng)
         sums = np.add.reduceat(drawn, self.layout.row_start[:-1], axis=1) if drawn.shape[1] else drawn
         return np.ascontiguousarray(drawn / sums[:, self._row] if drawn.shape[1] else drawn)
 
@@ -170,18 +207,32 @@ def _total(seen: Experience) -> FloatArray:
     return np.array([float(seen.row(int(k))[1].sum()) for k in seen.observed_pairs])
 
 
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise InvalidInputError(f"draws must be at least 1, got {draws}")
+
+
+def _draw(simulate_fn: RowSimulator, seen: Experience, pair: int, number: int, rng: np.random.Generator) -> IntArray:
+    """Return the simulator's successors of a pair, checked."""
+    space = seen.space
+    state, action = int(space.pair_state[pair]), int(space.pair_action[pair])
+    drawn = np.asarray(simulate_fn(state, action, number, rng))
+    if drawn.shape != (number,) or drawn.dtype.kind not in "iu" or drawn.min() < 0 or drawn.max() >= space.num_states:
+        raise InvalidInputError(
+            f"the simulator must return {number} states from 0 to {space.num_states - 1} after state {state}, action "
+            f"{action}; got {drawn.dtype} of shape {drawn.shape}"
+        )
+    return drawn.astype(np.int64)
+
+
 def _candidates_of_simulator(seen: Experience, rows: SimulatedRows, rng: np.random.Generator) -> TransitionTable:
     """Return a table over all successors that a first look at the simulator shows, with their frequencies."""
-    space = seen.space
     first = [
-        np.unique(
-            rows.simulate_fn(int(space.pair_state[k]), int(space.pair_action[k]), 20 * rows.draws, rng),
-            return_counts=True,
-        )
+        np.unique(_draw(rows.simulate_fn, seen, int(k), FIRST_LOOK * rows.draws, rng), return_counts=True)
         for k in seen.observed_pairs
     ]
     return TransitionTable(
-        num_states=space.num_states,
+        num_states=seen.space.num_states,
         row_start=np.concatenate([[0], np.cumsum([s.size for s, _ in first], dtype=np.int64)]).astype(np.int64),
         successor=np.concatenate([s for s, _ in first]).astype(np.int64),
         probability=np.concatenate([c / c.sum() for _, c in first]),
@@ -189,20 +240,21 @@ def _candidates_of_simulator(seen: Experience, rows: SimulatedRows, rng: np.rand
 
 
 def _simulate(
-    seen: Experience,
-    rows: SimulatedRows,
-    row_start: IntArray,
-    successor: IntArray,
-    chains: int,
-    rng: np.random.Generator,
+    seen: Experience, rows: SimulatedRows, layout: Layout, chains: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return ``(chains, nnz)`` counts of fresh draws; a successor never met before counts to the nearest candidate."""
-    counts = np.zeros((chains, successor.size))
-    space = seen.space
+    """Return ``(chains, nnz)`` counts of fresh draws.
+
+    A successor that the first look has not met is left out; a row of nothing else is that of the first look.
+    """
+    counts = np.zeros((chains, layout.successor.size))
     for i, k in enumerate(seen.observed_pairs):
-        window = successor[row_start[i] : row_start[i + 1]]
-        drawn = rows.simulate_fn(int(space.pair_state[k]), int(space.pair_action[k]), rows.draws * chains, rng)
-        place = np.minimum(np.searchsorted(window, np.asarray(drawn)), window.size - 1)
+        start, stop = layout.row_start[i], layout.row_start[i + 1]
+        window = layout.successor[start:stop]
+        drawn = _draw(rows.simulate_fn, seen, int(k), rows.draws * chains, rng)
+        place = np.minimum(np.searchsorted(window, drawn), window.size - 1)
+        is_met = window[place] == drawn
         chain = np.repeat(np.arange(chains), rows.draws)
-        np.add.at(counts, (chain, row_start[i] + place), 1.0)
+        np.add.at(counts, (chain[is_met], start + place[is_met]), 1.0)
+        empty = ~counts[:, start:stop].any(axis=1)
+        counts[empty, start:stop] = layout.probability[start:stop]
     return counts

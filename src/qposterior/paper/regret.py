@@ -94,7 +94,7 @@ def make_particles(size: Size) -> Made:
             environment="deep-sea",
             depth=depth,
             seed=size.seed + seed,
-            episodes=size.choose(300, 25),
+            episodes=size.choose(200, 25),
             full=True,
             agent_options={"particles": number},
             label=f"{number} particles",
@@ -110,7 +110,7 @@ def make_particles(size: Size) -> Made:
     ends = [float(total[:, -1].mean()) for total, _, _ in chosen.values()]
     spreads = [float(total[:, -1].std(ddof=1)) for total, _, _ in chosen.values()]
     words = ", ".join(f"{label} {e:.0f} (sd {s:.0f})" for label, e, s in zip(chosen, ends, spreads, strict=True))
-    found = f"regret after {size.choose(300, 25)} episodes: {words}"
+    found = f"regret after {size.choose(200, 25)} episodes: {words}"
     holds = None if size.quick else bool(ends[-1] < ends[0] and spreads[-1] < spreads[0])
     return Made(figure=figure, rows=table, found=found, holds=holds)
 

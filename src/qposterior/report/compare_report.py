@@ -13,7 +13,15 @@ import numpy as np
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.experiments.compare import Comparison
 from qposterior.experiments.run_directory import SETTINGS_FILE
-from qposterior.experiments.statistics import Estimate, beats_table, censored_times, scaling_law, summarise_runs
+from qposterior.experiments.statistics import (
+    Estimate,
+    beats_table,
+    censored_times,
+    measured_column,
+    scaling_law,
+    summarise_returns,
+    summarise_runs,
+)
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure
 from qposterior.report.page import HEAD, SORT_SCRIPT
 from qposterior.world.files import write_atomically
@@ -24,6 +32,17 @@ if TYPE_CHECKING:
 PAGE_FILE = "report.html"
 MOST_EPISODES = 400_000
 """Rows of episodes beyond this are left in the store instead of being put into the page."""
+
+LEARNING_COLUMNS = ("agent", "depth", "solved", "failed", "mean learning time", "IQM", "median", "seconds a run")
+LEARNING_NOTE = (
+    "Mean learning time with a 95 % bootstrap interval over seeds; “≥”: some runs did not learn and count at the "
+    "episodes they had. IQM: the mean of the middle half. Median by Kaplan–Meier."
+)
+RETURN_COLUMNS = ("agent", "depth", "runs", "mean return", "mean return, last quarter", "seconds a run")
+RETURN_NOTE = (
+    "The environment has no table of its transitions, so there is no truth: neither regret nor learning time. Shown is "
+    "the return of an episode, over all and over the last quarter of them, with 95 % bootstrap intervals over seeds."
+)
 
 PAGE = (
     HEAD
@@ -38,8 +57,7 @@ PAGE = (
 {% for row in rows %}<tr>{% for shown, key in row %}<td data-key="{{ key }}">{{ shown }}</td>{% endfor %}</tr>
 {% endfor %}</tbody>
 </table>
-<p class="note">Click on a column to sort. Mean learning time with a 95 % bootstrap interval over seeds; “≥”: some runs
-did not learn and count at the episodes they had. IQM: the mean of the middle half. Median by Kaplan–Meier.</p>
+<p class="note">Click on a column to sort. {{ note }}</p>
 {% for heading, plot in plots %}<h2>{{ heading }}</h2>
 {{ plot }}
 {% endfor %}
@@ -80,9 +98,11 @@ def write_compare_report(found: Comparison) -> Path:
         raise InvalidInputError(f"{found.folder} has no finished run to report on")
     environment = str(runs["environment"].iloc[0])
     table = summarise_runs(found.runs)
+    measured = measured_column(found.episodes)
+    is_known = measured == "regret"
     curves, depth = regret_curves(found.episodes)
-    figures = [(f"Cumulative regret{_at(depth)}", regret_plot(graphs, curves))]
-    if table["depth"].nunique() > 1:
+    figures = [(f"Cumulative {measured}{_at(depth)}", regret_plot(graphs, curves, measured))]
+    if table["depth"].nunique() > 1 and is_known:
         figures.append(("Learning time over depth", learning_time_plot(graphs, table, scaling_laws(runs))))
     settings = json.loads((found.folder / SETTINGS_FILE).read_text())
     shown = {"versions": settings["versions"], "first run": settings["runs"][0], "runs": len(settings["runs"])}
@@ -93,21 +113,22 @@ def write_compare_report(found: Comparison) -> Path:
         words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
         + (f"; {failed} runs failed and are left out." if failed else "."),
         library=markup(offline.get_plotlyjs()),
-        columns=["agent", "depth", "solved", "failed", "mean learning time", "IQM", "median", "seconds a run"],
-        rows=[_cells(table.iloc[i]) for i in range(len(table))],
+        columns=LEARNING_COLUMNS if is_known else RETURN_COLUMNS,
+        note=LEARNING_NOTE if is_known else RETURN_NOTE,
+        rows=_learning_rows(table) if is_known else _return_rows(summarise_returns(found.episodes)),
         plots=[(heading, markup(plot.to_html(full_html=False, include_plotlyjs=False))) for heading, plot in figures],
         exponents=exponent_lines(scaling_laws(runs)),
-        beats=beats_cells(runs),
+        beats=beats_cells(runs) if is_known else [],
         downloads=[(name, base64.b64encode(data.encode()).decode()) for name, data in _downloads(found)],
         settings=json.dumps(shown, indent=2),
     )
     write_atomically(found.folder / PAGE_FILE, text)
-    _paper_figures(found.folder, curves, depth, table)
+    _paper_figures(found.folder, curves, depth, measured, table)
     return found.folder / PAGE_FILE
 
 
 def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any]], int | None]:
-    """Return per agent the mean cumulative regret at the largest depth that all have, with 95 % bands over seeds.
+    """Return per agent the mean cumulative regret (or return) at the largest depth that all have, with 95 % bands.
 
     Curves go as far as the shortest run: a run ends at its learning time unless all episodes were asked for.
     """
@@ -116,9 +137,9 @@ def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any
     common = set.intersection(*tried) if tried else set()
     depth = max(common) if common else -1
     chosen = episodes[episodes["depth"].fillna(-1).astype(int) == depth] if common else episodes
-    curves = {}
+    column, curves = measured_column(episodes), {}
     for agent, group in chosen.groupby("agent", sort=True):
-        parts = [one.sort_values("episode")["regret"].cumsum().to_numpy() for _, one in group.groupby("seed")]
+        parts = [one.sort_values("episode")[column].cumsum().to_numpy() for _, one in group.groupby("seed")]
         shared = min(part.size for part in parts)
         stack = np.array([part[:shared] for part in parts])
         error = 1.96 * stack.std(axis=0, ddof=1) / np.sqrt(len(stack)) if len(stack) > 1 else np.zeros(shared)
@@ -126,8 +147,8 @@ def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any
     return curves, None if depth == -1 else depth
 
 
-def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]]) -> Any:
-    """Return the interactive regret curves; band and line of an agent share a legend entry."""
+def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]], measured: str) -> Any:
+    """Return the interactive curves of what is measured; band and line of an agent share a legend entry."""
     figure = graphs.Figure()
     for agent, (episode, mean, error) in curves.items():
         colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
@@ -142,7 +163,7 @@ def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]]) -> Any:
         figure.add_scatter(
             x=episode, y=mean, name=agent, legendgroup=agent, mode="lines", line={"color": colour, "width": 2}
         )
-    figure.update_layout(xaxis_title="episode", yaxis_title="cumulative regret", template="plotly_white")
+    figure.update_layout(xaxis_title="episode", yaxis_title=f"cumulative {measured} (reward)", template="plotly_white")
     return figure
 
 
@@ -207,17 +228,17 @@ def beats_cells(runs: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
     return [(agent, {other: shown.get((agent, other), "–") for other in agents}) for agent in agents]
 
 
-def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, table: pd.DataFrame) -> None:
+def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, measured: str, table: pd.DataFrame) -> None:
     plt = import_pyplot()
     figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
     for agent, (episode, mean, error) in curves.items():
         colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
         axes.plot(episode, mean, color=colour, label=agent)
         axes.fill_between(episode, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0.0)
-    axes.set(xlabel="episode", ylabel="cumulative regret", title=f"cumulative regret{_at(depth)}")
+    axes.set(xlabel="episode", ylabel=f"cumulative {measured} (reward)", title=f"cumulative {measured}{_at(depth)}")
     axes.legend(frameon=False)
-    save_figure(figure, folder / "regret")
-    if table["depth"].nunique() > 1:
+    save_figure(figure, folder / measured)
+    if table["depth"].nunique() > 1 and measured == "regret":
         figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
         for name, group in table.groupby("agent", sort=True):
             agent = str(name)
@@ -236,13 +257,18 @@ def _downloads(found: Comparison) -> list[tuple[str, str]]:
     return files
 
 
-def _cells(row: Any) -> list[tuple[str, Any]]:
-    """Return what a row of the table shows, and what it is sorted by."""
+Cell = tuple[str, Any]
+"""What a cell shows, and what it is sorted by."""
+
+
+def _learning_rows(table: pd.DataFrame) -> list[list[Cell]]:
+    return [_learning_cells(row) for row in table.to_dict(orient="records")]
+
+
+def _learning_cells(row: dict[Any, Any]) -> list[Cell]:
     bound = "" if row["solved"] == row["runs"] else "≥ "
-    has_depth = row["depth"] is not None and row["depth"] == row["depth"]
     return [
-        (str(row["agent"]), str(row["agent"])),
-        (f"{row['depth']:.0f}" if has_depth else "–", row["depth"] if has_depth else -1),
+        *_name_cells(row),
         (f"{row['solved']}/{row['runs']}", row["solved"] / row["runs"]),
         (str(row["failed"]), row["failed"]),
         (f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", row["mean"]),
@@ -253,6 +279,27 @@ def _cells(row: Any) -> list[tuple[str, Any]]:
         ),
         (f"{row['seconds']:.2f}", row["seconds"]),
     ]
+
+
+def _return_rows(table: pd.DataFrame) -> list[list[Cell]]:
+    return [
+        [
+            *_name_cells(row),
+            (str(row["runs"]), row["runs"]),
+            *(
+                (f"{row[name]:.3g} [{row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g}]", row[name])
+                for name in ("mean_return", "late_return")
+            ),
+            (f"{row['seconds']:.2f}", row["seconds"]),
+        ]
+        for row in table.to_dict(orient="records")
+    ]
+
+
+def _name_cells(row: dict[Any, Any]) -> list[Cell]:
+    has_depth = row["depth"] is not None and row["depth"] == row["depth"]
+    depth: Cell = (f"{row['depth']:.0f}", row["depth"]) if has_depth else ("–", -1)
+    return [(str(row["agent"]), str(row["agent"])), depth]
 
 
 def _at(depth: int | None) -> str:

@@ -13,6 +13,7 @@ from qposterior.errors import MissingExtraError
 from qposterior.experiments.beliefs import MOST_PAIRS
 from qposterior.experiments.explore import Run, World
 from qposterior.experiments.run_directory import BELIEFS_FILE, EPISODES_FILE, REPORT_FILE, TRACE_FILE
+from qposterior.experiments.statistics import measured_column
 from qposterior.report.figures import cells_figure, map_figure, regret_figure, to_png, trace_figure
 from qposterior.world.files import write_atomically
 
@@ -52,8 +53,10 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Non
 
     depth = f", depth {runs[0].depth}" if runs[0].depth is not None else ""
     name = f"{runs[0].agent} on {world.name}{depth}"
-    pictures = {"regret.png": to_png(regret_figure(pd.read_csv(folder / EPISODES_FILE), title=name))}
-    captions = {"regret.png": "Cumulative regret over the episodes, a line per seed."}
+    episodes = pd.read_csv(folder / EPISODES_FILE)
+    measured = f"{measured_column(episodes)}.png"
+    pictures = {measured: to_png(regret_figure(episodes, title=name))}
+    captions = {measured: f"Cumulative {measured_column(episodes)} over the episodes, a line per seed."}
     if (folder / TRACE_FILE).exists():
         trace, beliefs = pd.read_csv(folder / TRACE_FILE), pd.read_csv(folder / BELIEFS_FILE)
         seed = int(beliefs["seed"].iloc[0])
@@ -77,13 +80,19 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Non
     page = Environment(autoescape=True).from_string(PAGE)
     text = page.render(
         title=name,
-        words=f"{len(learned)} of {len(runs)} seeds learned"
-        + (f", after {np.mean(learned):.1f} episodes on average." if learned else "."),
+        words=_words(learned, len(runs), is_known=world.truth is not None),
         columns=[column.replace("_", " ") for column in COLUMNS],
         rows=[[_shown(summary[column]) for column in COLUMNS] for summary in summaries],
         pictures=[(captions[file], base64.b64encode(picture).decode()) for file, picture in pictures.items()],
     )
     write_atomically(folder / REPORT_FILE, text)
+
+
+def _words(learned: list[int], runs: int, *, is_known: bool) -> str:
+    if not is_known:
+        return "The environment has no table of its transitions: there is no truth, no regret and no learning time."
+    when = f", after {np.mean(learned):.1f} episodes on average" if learned else ""
+    return f"{len(learned)} of {runs} seeds learned{when}."
 
 
 def state_places(world: World) -> dict[int, tuple[int, int]] | None:

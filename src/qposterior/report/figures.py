@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.errors import MissingExtraError
+from qposterior.experiments.statistics import measured_column
 from qposterior.world.arrays import FloatArray
 from qposterior.world.files import write_atomically
 
@@ -49,12 +50,12 @@ def import_pyplot() -> Any:
 
 
 def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> Any:
-    """Return a figure of cumulative regret over episodes: a thin line per seed, the mean bold."""
-    plt = import_pyplot()
+    """Return a figure of cumulative regret (or return) over episodes: a thin line per seed, the mean bold."""
+    plt, column = import_pyplot(), measured_column(episodes)
     agent = str(episodes["agent"].iloc[0])
     colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
     figure, axes = plt.subplots(figsize=(7.0, 4.2), layout="constrained")
-    curves = [group["regret"].cumsum().to_numpy() for _, group in episodes.groupby("seed", sort=True)]
+    curves = [group[column].cumsum().to_numpy() for _, group in episodes.groupby("seed", sort=True)]
     faint = {"alpha": 0.35, "linewidth": 1.0} if len(curves) > 1 else {"linewidth": 2.0}
     for curve in curves:
         axes.plot(np.arange(1, curve.size + 1), curve, color=colour, **faint)
@@ -63,9 +64,9 @@ def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> Any:
         mean = np.mean([curve[:shared] for curve in curves], axis=0)
         label = f"mean of {len(curves)} seeds"
         axes.plot(np.arange(1, shared + 1), mean, color=colour, linewidth=2.5, label=label)
-        axes.legend(frameon=False, loc="lower right")
+        axes.legend(frameon=False, loc="lower right" if column == "regret" else "best")
     axes.set_xlabel("episode")
-    axes.set_ylabel("cumulative regret (reward)")
+    axes.set_ylabel(f"cumulative {column} (reward)")
     axes.set_title(title or agent)
     tidy(axes)
     axes.set_xlim(left=1)

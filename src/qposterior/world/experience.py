@@ -200,12 +200,16 @@ class Experience:
 
     def with_frequencies(self) -> Experience:
         """Return the same experience with counted successors taken for known rows: their frequencies."""
+        return self.with_rows({k: (row[0], self._frequencies(row)) for k, row in self._rows.items()})
+
+    def with_rows(self, rows: dict[int, Row]) -> Experience:
+        """Return the same experience with other rows, taken as known: successors and probabilities of each pair."""
         known = Experience(self.space, rewards=self.rewards)
         known.count, known.reward_mean = self.count.copy(), self.reward_mean.copy()
         known.reward_deviation = self.reward_deviation.copy()
         known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
-        for k, row in self._rows.items():
-            known._set_row(k, (row[0], self._frequencies(row)))
+        for k in self._rows:
+            known._set_row(k, rows[k])
         return known
 
     def copy(self) -> Experience:
