@@ -106,6 +106,7 @@ MISTAKES = {
     "not a number": (HEADER + "a,b,1,c\na,b,much,c\n", "row 3: reward must be a number, got 'much'"),
     "nan": (HEADER + "a,b,1,c\na,b,nan,c\n", "row 3: reward must be finite"),
     "infinity": (HEADER + "a,b,inf,c\n", "row 2: reward must be finite, got inf"),
+    "too large": (HEADER + "a,b,1,c\na,b,-1e200,c\n", "row 3: reward must be at most 1e\\+100 in size"),
     "empty label": (HEADER + "a,b,1,c\n,b,1,c\n", "row 3: state is empty"),
     "control character": (HEADER + "a,b,1,c\na,b\x07,1,c\n", "row 3: action has a control character"),
     "too few cells": (HEADER + "a,b,1,c\na,b\n", "row 3"),

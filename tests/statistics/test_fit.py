@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import qposterior as qp
 from qposterior.cli.main import cli
@@ -207,3 +209,48 @@ def test_a_log_that_is_too_large_to_draw_for_says_so(found, monkeypatch):
     monkeypatch.setattr(module, "MOST_NUMBERS", 50 * pairs)
     with pytest.raises(qp.InvalidInputError, match=r"group states$"):
         module.sampler_size(found.chosen, 4000)
+
+
+LABELS = st.sampled_from(["a", "b", "c", "goal", "0", "-1", "a b", "é", "=1+1"])
+REWARDS = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5]), st.floats(-1e99, 1e99), st.integers(-3, 3))
+ROWS = st.tuples(
+    LABELS, st.sampled_from(["x", "y", "1"]), REWARDS, LABELS, st.sampled_from([0, 0, 0, 1]), st.integers(0, 2)
+)
+QUICK = {"particles": 100, "seed": 0}
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.lists(ROWS, min_size=1, max_size=12),
+    kept=st.sampled_from([4, 5, 6]),
+    options=st.sampled_from(
+        [
+            {},
+            {"discount": 0.9},
+            {"discount": 1.0},
+            {"actions": "all"},
+            {"rewards": "deterministic"},
+            {"goals": ["goal"]},
+        ]
+    ),
+)
+def test_any_table_gives_an_answer_that_adds_up_or_one_line(rows, kept, options):
+    """Loops, goals that act, contradictions, one row, numbers near overflow: an answer or an error of ours, no other."""
+    names = ["state", "action", "reward", "next_state", "terminated", "episode"]
+    table = pd.DataFrame([row[:kept] for row in rows], columns=names[:kept])
+    try:
+        answer = qp.fit(table, **QUICK, **options)
+    except qp.QPosteriorError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+        return
+    found = answer.table
+    assert found["count"].sum() == len(rows)
+    np.testing.assert_allclose(found.groupby("state")["prob_optimal"].sum(), 1.0)
+    numbers = found[["mean", "lower", "upper", "expected_loss"]].to_numpy()
+    assert np.isfinite(numbers).all()
+    assert (found["lower"] <= found["upper"]).all()
+    assert (found["expected_loss"] >= 0.0).all()
+    assert set(answer.policy) == set(found["state"])
+    text = json.dumps(answer.to_dict(), allow_nan=False)
+    assert json.loads(text)["rows"][0]["state"] == found["state"][0]

@@ -186,15 +186,21 @@ def _parquet_chunks(path: Path, columns: Columns) -> Iterator[tuple[int, pd.Data
         row += len(chunk)
 
 
+LARGEST = 1e100
+"""Of rewards and weights: squares of what is beyond are not numbers any more."""
+
+
 def check_chunk(path: Path, first_row: int, chunk: pd.DataFrame) -> None:
     """Raise where a reward or a weight is not finite, or a label is empty or has control characters."""
     for name in ("reward", "weight"):
         if name in chunk:
             values = chunk[name].to_numpy()
-            bad = ~np.isfinite(values) | ((values < 0.0) if name == "weight" else False)
+            bad = ~(np.abs(values) <= LARGEST) | ((values < 0.0) if name == "weight" else False)
             if bad.any():
                 at = int(np.argmax(bad))
                 rule = "finite" if name == "reward" else "finite and 0 or more"
+                if np.isfinite(values[at]) and abs(values[at]) > LARGEST:
+                    rule = f"at most {LARGEST:g} in size (choose a larger unit)"
                 raise LogError(path, f"{name} must be {rule}, got {values[at]}", first_row + at)
     for name in LABELS:
         for code, label in enumerate(chunk[name].cat.categories):

@@ -49,7 +49,7 @@ class Fit:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per state and action: ROW_COLUMNS, under the labels of the log, the best action of a state first."""
+        """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order."""
         import pandas as pd
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
