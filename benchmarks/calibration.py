@@ -23,10 +23,8 @@ INTRODUCTIONS = {
     "and the intervals must hold the truth in 90 % of the cases. 30 readings a pair, noise of standard deviation 1, "
     "whose scale is learned.",
     "inventory": "The truth is one fixed problem, and in two of its five states several orders are worth the same to "
-    "within 0.2. The largest of several uncertain values that are nearly equal is too large on average (the optimiser's "
-    "curse), for a posterior as for a point estimate: solving the frequencies as if they were the truth is off by +1.0 "
-    "at a standard deviation of 0.7, the posterior mean by +1.4 at 0.9. All values of a log move together. What is "
-    "decided suffers little: P(optimal) is right as often as it says, and the differences between actions are covered.",
+    "within 0.2. The largest of several uncertain values that are nearly equal is too large on average (the "
+    "optimiser's curse), for a posterior as for a point estimate.",
 }
 
 
