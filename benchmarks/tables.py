@@ -90,7 +90,7 @@ STAGES = (
     ),
     Stage(store="bsuite", agents=ANNEALED, depths=(10,), seeds=5, variant="bsuite"),
     # Beyond depth 15 ten minutes are not enough for the annealed samplers: one run each, to show it.
-    Stage(store="paper", agents=ANNEALED, depths=(15,), seeds=3),
+    Stage(store="paper", agents=ANNEALED, depths=(15,), seeds=2),
     Stage(store="paper", agents=ANNEALED, depths=(20, 30, 40), seeds=1),
     Stage(store="bsuite", agents=ANNEALED, depths=(20,), seeds=1, variant="bsuite"),
 )

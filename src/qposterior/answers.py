@@ -64,6 +64,9 @@ class Posterior:
         """Return ``(S, A)`` weighted quantiles of the draws: the least value with at least `level` of the weight."""
         if not 0.0 <= level <= 1.0:
             raise InvalidInputError(f"level must lie in [0, 1], got {level}")
+        if np.ptp(self.weights) == 0.0:  # nothing to add up: the value at that rank
+            rank = max(int(np.ceil(level * self.weights.size * (1.0 - 1e-12))) - 1, 0)
+            return self.space.to_table(np.partition(self.draws, rank, axis=0)[rank])
         order = np.argsort(self.draws, axis=0)
         total = np.cumsum(self.weights[order], axis=0)
         row = np.argmax(total >= min(level, 1.0) * total[-1] * (1.0 - 1e-12), axis=0)

@@ -202,11 +202,12 @@ def test_a_log_that_is_too_large_to_draw_for_says_so(found, monkeypatch):
 
     pairs = found.posterior.space.num_pairs
     monkeypatch.setattr(module, "MOST_NUMBERS", 100 * module.CHAINS * pairs)
+    monkeypatch.setattr(module, "MOST_KEPT", 3200 * pairs)
     assert module.sampler_size(found.chosen, 4000) == (3200, 100)
     monkeypatch.setattr(module, "MOST_NUMBERS", 99 * module.CHAINS * pairs)
     with pytest.raises(qp.InvalidInputError, match="empirical"):
         module.sampler_size(found.chosen, 4000)
-    monkeypatch.setattr(module, "MOST_NUMBERS", 50 * pairs)
+    monkeypatch.setattr(module, "MOST_KEPT", 99 * pairs)
     with pytest.raises(qp.InvalidInputError, match=r"group states$"):
         module.sampler_size(found.chosen, 4000)
 

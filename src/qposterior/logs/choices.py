@@ -123,7 +123,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
         )
     discount = settings.discount if settings.discount is not None else _discount(log, is_goal, words)
     noise = settings.noise or (_noise_prior(log) if rewards == "noisy" else None)
-    prior = settings.prior or GaussianPrior(scale=_prior_scale(log, discount, words))
+    prior = settings.prior or GaussianPrior(scale=_prior_scale(log, is_goal, discount, words))
     seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, settings.actions)
     start = np.zeros(len(log.states))
     for state, number in log.starts.items():
@@ -155,7 +155,11 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
             is_goal[log.states.index(label)] = True
     elif log.has_terminated:
         is_goal[list(log.ended)] = True
-        words.append(f"goals are {_states(int(is_goal.sum()))} in which episodes terminated")
+        words.append(
+            f"goals are {_states(int(is_goal.sum()))} in which episodes terminated"
+            if is_goal.any()
+            else "there are no goals: no episode terminated"
+        )
     else:
         is_goal = ~log.acting
         names = ", ".join(log.states[s] for s in np.flatnonzero(is_goal)[:5])
@@ -221,17 +225,34 @@ def _noise_prior(log: Log) -> Noise:
     return Noise(log_scale_mean=float(np.log(max(spread, 1e-3 * overall, 1e-12))), log_scale_sd=1.0)
 
 
-def _prior_scale(log: Log, discount: float, words: list[str]) -> float:
-    """Return twice the largest reward times the steps that a decision can matter for."""
+def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]) -> float:
+    """Return twice the largest reward times the steps that a decision can matter for.
+
+    Without a discount: the rows of an episode, or the longest of the shortest ways to a goal, if that is more (a
+    shuffled log has no episodes to speak of).
+    """
     largest = float(np.max(np.abs(np.concatenate([log.reward_low, log.reward_high]))))
-    steps = log.num_rows / max(log.num_episodes, 1) if discount == 1.0 else min(1.0 / (1.0 - discount), log.num_rows)
+    steps = min(1.0 / (1.0 - discount), log.num_rows) if discount < 1.0 else log.num_rows / max(log.num_episodes, 1)
+    if discount == 1.0 and is_goal.any():
+        steps = max(steps, _longest_way(log, is_goal))
     scale = PRIOR_WIDTH * max(largest, 1e-6) * max(steps, 1.0)
     words.append(
         f"before any data Q is taken to be 0 ± {scale:.3g}: {PRIOR_WIDTH:g} times the largest reward ({largest:.3g}) "
-        f"times "
-        f"{max(steps, 1.0):.3g} steps"
+        f"times {max(steps, 1.0):.3g} steps"
     )
     return scale
+
+
+def _longest_way(log: Log, is_goal: BoolArray) -> float:
+    """Return the most steps that any state is away from its nearest goal, over moves that were seen."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import dijkstra
+
+    size = is_goal.size
+    source, target = log.pairs[log.moves[:, 0], 0], log.moves[:, 1]
+    back = coo_array((np.ones(source.size), (target, source)), shape=(size, size)).tocsr()
+    away = dijkstra(back, indices=np.flatnonzero(is_goal), unweighted=True, min_only=True)
+    return float(np.max(away[np.isfinite(away)]))
 
 
 def _experience(

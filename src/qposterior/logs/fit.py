@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,11 @@ LEVEL = 0.90
 MOST_ESS = 2000
 """Effective draws at which the chains stop: the ends of a 90 % interval are then known to a twentieth of its length."""
 
-MOST_NUMBERS, FEWEST = 150_000_000, 100
-"""Numbers held at once (1.2 GB), and the least draws or rounds that say anything."""
+MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
+"""Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
+
+FEW_CHAINS = 8
+"""Chains where the rows are known: they share them, so more would bring nothing."""
 
 NEGLIGIBLE = 1e-9
 """Gains below this share of the range of values are rounding."""
@@ -47,7 +51,7 @@ class Fit:
     log: Log = field(repr=False)
     source: str = "table"
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
         """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order."""
         import pandas as pd
@@ -170,14 +174,18 @@ def fit(
 def sampler_size(chosen: Chosen, particles: int) -> tuple[int, int]:
     """Return how many draws are kept and the most rounds of the chains, so that all of it fits into memory."""
     num_pairs = chosen.seen.space.num_pairs
-    kept = min(particles, MOST_NUMBERS // num_pairs)
-    rounds = min(HMCSettings().max_iterations, MOST_NUMBERS // (CHAINS * num_pairs))
-    if chosen.transitions != "dirichlet":
-        rounds = HMCSettings().max_iterations
+    kept = min(particles, MOST_KEPT // num_pairs)
+    moving = num_pairs - (chosen.seen.num_observed if chosen.rewards == "deterministic" else 0)
+    held = CHAINS * num_pairs if chosen.transitions == "dirichlet" else FEW_CHAINS * moving
+    rounds = min(HMCSettings().max_iterations, MOST_NUMBERS // max(held, 1))
     if kept < FEWEST or rounds < FEWEST:
         raise InvalidInputError(
             f"{num_pairs:,} pairs of state and action are too many to draw Q for all of them; group states"
-            + (", or take the frequencies for the rows (--transitions empirical)" if kept >= FEWEST else "")
+            + (
+                ", or take the frequencies for the rows (--transitions empirical)"
+                if kept >= FEWEST and chosen.transitions == "dirichlet"
+                else ""
+            )
         )
     return kept, rounds
 
@@ -199,7 +207,7 @@ def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Poste
             particles=particles,
             seed=settings.seed,
             settings=HMCSettings(
-                chains=CHAINS if chosen.transitions == "dirichlet" else 8,
+                chains=CHAINS if chosen.transitions == "dirichlet" else FEW_CHAINS,
                 min_ess=min(particles, MOST_ESS),
                 max_iterations=rounds,
             ),

@@ -16,7 +16,7 @@ LIMIT = 20_000
 
 def make(size: Size) -> Made:
     """Draw the episode in which the treasure was first found over the depth, beside 2^(depth − 1)."""
-    depths = size.choose(range(3, 13), range(3, 7))
+    depths = size.choose(range(3, 12), range(3, 7))
     specs = [
         RunSpec(
             agent=agent,

@@ -43,12 +43,11 @@ def specs(size: Size) -> list[RunSpec]:
     for agent in ("abrl-paper", "abrl-fixed"):
         add(agent, (3, 5) if few else (5, 10), 2 if few else 20, 1000)
         if not few:
-            add(agent, (15,), 3, 1000)
-            add(agent, (20,), 1, 1000)  # no run that was tried has learned in its ten minutes
+            add(agent, (15,), 2, 1000)
     if not few:
         add("psrl-deterministic", (60, 100), 5, 3000)
         add("r-max", (60, 100), 5, 3000)
-        add("abrl", (60,), 3, 5000)
+        add("abrl", (60,), 2, 5000)
     for depth in (3, 5) if few else (10, 15, 20, 25, 30):
         options = KNOWN_NOISE | {"repeats": depth}
         add("psrl", (depth,), 3 if few else 10, 3000, agent_options=options, label="psrl, UBE settings")

@@ -24,7 +24,7 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 BASELINES = [name for name in AGENTS if name.startswith(("psrl", "boot")) and name != "psrl-deterministic"]
 COLOURS = AGENT_COLOURS | {"psrl, flat rows": "#88CCEE"}
-PARTICLES = {5: "#56B4E9", 10: "#0072B2", 20: "#CC79A7", 40: "#882255"}
+PARTICLES = {5: "#56B4E9", 10: "#0072B2", 20: "#CC79A7"}
 
 
 def installed() -> list[str]:
@@ -105,7 +105,7 @@ def make_regret(size: Size) -> Made:
 
 def make_particles(size: Size) -> Made:
     """Draw the regret of the paper's agent for several numbers of particles."""
-    depth, seeds, numbers = size.choose(10, 4), size.choose(50, 3), list(PARTICLES)[: size.choose(4, 2)]
+    depth, seeds, numbers = size.choose(10, 4), size.choose(50, 3), list(PARTICLES)[: size.choose(3, 2)]
     specs = [
         RunSpec(
             agent="abrl-paper",
