@@ -176,6 +176,20 @@ def test_what_is_chosen_from_the_data():
     assert everything.untried == [("b", "y")]
 
 
+def test_the_prior_is_as_wide_as_the_longest_way_to_a_goal():
+    """Four rows in no order: no two make an episode, yet the first state is three steps away from the end."""
+    rows = [("b", "x", -1.0, "c"), ("a", "x", -2.0, "b"), ("c", "x", -1.0, "end"), ("b", "y", -1.0, "a")]
+    chosen = choose(log_of_table(table_of(rows)), FitSettings())
+    assert chosen.discount == 1.0
+    assert chosen.prior.scale == pytest.approx(2.0 * 2.0 * 3.0)
+    discounted = choose(log_of_table(table_of(rows)), FitSettings(discount=0.5))
+    assert discounted.prior.scale == pytest.approx(2.0 * 2.0 * 2.0)
+    long = [(f"s{i}", "x", -1.0, f"s{i + 1}") for i in range(6)] * 2  # two episodes of six rows
+    assert choose(log_of_table(table_of(long)), FitSettings()).prior.scale == pytest.approx(2.0 * 6.0)
+    no_end = table_of([("a", "x", 1.0, "a", 0)], "state action reward next_state terminated")
+    assert "there are no goals: no episode terminated" in choose(log_of_table(no_end), FitSettings()).words
+
+
 def test_settings_that_contradict_the_log_name_the_pair():
     rows = [("a", "x", 1.0, "b"), ("a", "x", 2.0, "c"), ("b", "x", 0.0, "c")]
     log = log_of_table(table_of(rows))

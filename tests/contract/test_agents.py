@@ -200,6 +200,23 @@ class SlipperyChain:
         return Chain()
 
 
+def test_agents_of_a_problem_without_a_table_count_successors():
+    world = make_world(SlipperyChain(), cap=40)
+    for name in ("abrl", "psrl", "rlsvi", "psrl-deterministic", "q-learning"):
+        agent = qp.make_agent(name, world.problem, horizon=world.cap, seed=0)
+        run = qp.explore(agent, world, episodes=4, seed=0)
+        assert len(run.rows) == 4
+        assert np.isnan(run.rows[0]["regret"])
+        if hasattr(agent, "experience"):
+            assert agent.experience.transitions == "counted"
+    with pytest.raises(qp.InvalidInputError, match="max_reward"):
+        qp.make_agent("r-max", world.problem, horizon=5)
+    told = qp.make_agent("r-max", world.problem, horizon=5, max_reward=1.0)
+    assert told.experience.transitions == "counted"
+    with pytest.raises(qp.InvalidInputError, match="needs a table"):
+        qp.make_agent("psrl", world.problem, horizon=5, transitions="known")
+
+
 def test_abrl_explores_an_environment_that_has_no_table():
     world = make_world(SlipperyChain(), cap=40)
     assert world.mdp is None

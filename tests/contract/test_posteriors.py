@@ -99,6 +99,15 @@ def test_weights_are_never_forgotten():
     assert post.quantile(0.21)[0, 0] == 2.0
     assert post.quantile(0.7)[0, 0] == 2.0
     assert post.quantile(1.0)[0, 0] == 3.0
+    even = qp.Posterior(space=post.space, draws=post.draws, weights=np.full(3, 1.0 / 3.0), method="hand")
+    assert [even.quantile(level)[0, 1] for level in (0.0, 1 / 3, 0.34, 2 / 3, 0.7, 1.0)] == [
+        0.0,
+        0.0,
+        3.0,
+        3.0,
+        5.0,
+        5.0,
+    ]
     np.testing.assert_allclose(post.effective_draws, 1 / (0.04 + 0.25 + 0.09))
     share = np.mean(post.sample(8000, seed=1)[:, 0, 1] == 5.0)
     assert abs(share - 0.5) < 4.5 * 0.5 / np.sqrt(8000)

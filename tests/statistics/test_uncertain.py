@@ -175,20 +175,20 @@ def test_a_pool_grows_with_the_readings_and_its_rows_are_taken_as_known():
 
 
 def test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met():
-    """The second look brings state 1, which is no candidate: the row stays that of the first look."""
+    """The first look shows states 2 and 3, the second mostly 1: that is left out, and 3 alone makes the row, if met."""
     calls = []
 
     def simulate(state, action, number, rng):
         calls.append(number)
-        return np.full(number, 2 if len(calls) == 1 else 1)
+        return 2 + np.arange(number) % 2 if len(calls) == 1 else np.array([1, 1, 3, 1, 1, 1])
 
     seen = counted(chain(), [(0, 0, -1.0, 2)])
-    rng = np.random.default_rng(0)
     rows = qp.SimulatedRows(simulate_fn=simulate, draws=3)
-    target = UncertainTarget(seen, qp.GaussianPrior(), Tolerance(), rows, chains=4, rng=rng)
-    assert calls == [60, 12]
-    assert target.layout.successor.tolist() == [2]
-    np.testing.assert_array_equal(target.tables, 1.0)
+    target = UncertainTarget(seen, qp.GaussianPrior(), Tolerance(), rows, chains=2, rng=np.random.default_rng(0))
+    assert calls == [60, 6]
+    assert target.layout.successor.tolist() == [2, 3]
+    # The first chain met state 3 once; the second met nothing and keeps the frequencies of the first look.
+    np.testing.assert_allclose(target.tables, [[0.0, 1.0], [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("answer", [np.array([0.5]), np.array([7]), np.array([-1]), np.array([0, 1])])
