@@ -80,14 +80,15 @@ def make(size: Size) -> Made:
         except InvalidInputError:
             continue
         x = np.array([group["depth"].min(), group["depth"].max()], dtype=float)
-        axes.plot(x, np.exp(intercept) * x**slope.value, color=colour, label=f"{name}: depth^{slope.value:.2f}")
+        printed = f" (printed: {PUBLISHED[name]})" if name in PUBLISHED else ""
+        label_text = f"{name}: depth^{slope.value:.2f}{printed}"
+        axes.plot(x, np.exp(intercept) * x**slope.value, color=colour, label=label_text)
         fits.append(f"{name} {slope.value:.2f} [{slope.low:.2f}, {slope.high:.2f}]")
         if name in PUBLISHED:
             start = np.exp(intercept) * x[0] ** slope.value
             dotted = start * (x / x[0]) ** PUBLISHED[name]
             axes.plot(x, dotted, ":", color=colour, linewidth=1.2)
             published_inside.append(slope.low <= PUBLISHED[name] <= slope.high)
-            axes.text(x[-1], dotted[-1], f" printed: {PUBLISHED[name]}", fontsize=7, color=colour, clip_on=True)
     axes.set(xscale="log", yscale="log", xlabel="depth", ylabel="learning time (episodes)")
     axes.set_ylim(2.0, 3e4)
     axes.set_title("triangles: some runs had not learned at their limit; dotted: published exponents", fontsize=8)

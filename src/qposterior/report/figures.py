@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AGENT_COLOURS = {
     "abrl": "#D55E00",
     "abrl-paper": "#CC79A7",
-    "abrl-fixed": "#F0E442",
+    "abrl-fixed": "#661100",
     "abrl-exact": "#56B4E9",
     "random": "#999999",
     "q-learning": "#E69F00",

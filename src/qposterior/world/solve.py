@@ -81,6 +81,7 @@ def evaluate_policy(mdp: FiniteMDP, policy_pairs: IntArray, *, exits: FloatArray
     `policy_pairs` holds one pair per non-goal state. `exits`, where finite, is a payoff for leaving a state at once.
     """
     import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
     from scipy.sparse.linalg import splu
 
     states = mdp.space.deciding_states
@@ -92,7 +93,15 @@ def evaluate_policy(mdp: FiniteMDP, policy_pairs: IntArray, *, exits: FloatArray
         step = sp.diags_array((~leaving).astype(float)) @ step
     system = sp.csc_array(sp.eye_array(states.size) - mdp.space.discount * step)
     value = np.zeros(mdp.space.num_states)
-    value[states] = splu(system).solve(payoff)
+    count, component = connected_components(step, directed=True, connection="strong")
+    if count == states.size:
+        # No state returns to itself by way of another: in the order of the components the system is triangular, and its
+        # factors are as sparse as it is. (An order by columns, as below, would fill them.)
+        order = np.argsort(component)
+        factors = splu(system[order][:, order], permc_spec="NATURAL", diag_pivot_thresh=0.0)
+        value[states[order]] = factors.solve(payoff[order])
+    else:
+        value[states] = splu(system).solve(payoff)
     return value
 
 
