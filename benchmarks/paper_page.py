@@ -8,13 +8,25 @@ import os
 import platform
 import shutil
 from pathlib import Path
+from typing import Any
 
+from qposterior.experiments.compare import read_comparison
 from qposterior.paper.registry import FIGURES
 from result_page import table
 
 ANSWERS = {True: "holds", False: "**does not hold**", None: "not decided"}
 COMMENTS = Path(__file__).with_name("paper_comments.json")
 """What a number alone does not say, figure by figure."""
+
+
+def time_of(figures: Path, record: dict[str, Any]) -> str:
+    """Return the seconds that a figure took, with those of the runs in its store: a redrawn figure finds them there."""
+    own = f"{record['seconds']:.0f} s"
+    store = figures / "stores" / record["name"]
+    if not store.exists():
+        return own
+    seconds = read_comparison(store).runs["seconds"]
+    return f"{seconds.sum() / 60:.0f} min in {len(seconds)} runs"
 
 
 def main() -> None:
@@ -35,21 +47,23 @@ def main() -> None:
         shutil.copy(options.figures / f"{item.name}.png", pictures / f"{item.name}.png")
         size = " --quick" if record["quick"] else ""
         commits.add(record["versions"].get("commit", "unknown"))
-        rows.append((f"[{item.name}](#{item.name})", item.label, ANSWERS[record["holds"]], f"{record['seconds']:.0f}"))
+        rows.append(
+            (f"[{item.name}](#{item.name})", item.label, ANSWERS[record["holds"]], time_of(options.figures, record))
+        )
         parts.append(
             f"## {item.name}\n\n![{item.name}]({pictures.name}/{item.name}.png)\n\n"
             f"**The paper** ({item.label}): {item.claim}\n\n"
             f"**Found** ({ANSWERS[record['holds']]}): {record['found']}.\n\n"
             + (f"{comments[item.name]}\n\n" if item.name in comments else "")
-            + f"`qposterior paper {item.name}{size} --out figures`, {record['seconds']:.0f} s.\n"
+            + f"`qposterior paper {item.name}{size} --out figures`, {time_of(options.figures, record)}.\n"
         )
     introduction = (
         "# The paper, figure by figure\n\n"
         "Every figure, example and theorem of the paper, made by one command each, with the paper's claim in our words "
-        "and what was found. Rebuilt by `make paper`; seconds on two cores, runs that were in the store already not "
-        "counted.\n"
+        "and what was found. Rebuilt by `make paper`. Long figures keep their runs in a store; the times of those are "
+        "summed over the runs, two of which went on at a time.\n"
     )
-    summary = table(("name", "label in the paper", "the claim", "seconds"), rows)
+    summary = table(("name", "label in the paper", "the claim", "time"), rows)
     made = f"Made at commit {', '.join(sorted(commits))}, Python {platform.python_version()}, {os.cpu_count()} cores.\n"
     options.out.write_text("\n".join([introduction, made, summary, *parts]), encoding="utf-8")
 
