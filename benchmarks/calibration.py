@@ -24,7 +24,9 @@ INTRODUCTIONS = {
     "whose scale is learned.",
     "inventory": "The truth is one fixed problem, and in two of its five states several orders are worth the same to "
     "within 0.2. The largest of several uncertain values that are nearly equal is too large on average (the "
-    "optimiser's curse), for a posterior as for a point estimate.",
+    "optimiser's curse), for a posterior as for a point estimate: solving the frequencies as if they were the truth is "
+    "off by +1.0 at a standard deviation of 0.7, the posterior mean by +1.4 at 0.9 (24 logs). All values of a log move "
+    "together. The differences between the actions of a state, on which the decision rests, are covered.",
 }
 
 

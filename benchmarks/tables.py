@@ -196,9 +196,14 @@ def main() -> None:
                 flush=True,
             ),
         )
+    wanted = sum(len(stage.specs()) for stage in STAGES)
+    stores = [options.stores / name for name in {stage.store for stage in STAGES}]
+    done = sum(len(read_comparison(store).runs) for store in stores if (store / "runs.sqlite").exists())
+    left = f" So far {done:,} of {wanted:,} runs have been made." if done < wanted else ""
     introduction = (
         "What each agent needs to learn Deep Sea. Rebuilt by `make tables`, which takes about six hours on two cores, "
-        "can be stopped at any moment and goes on where it was.\n"
+        "can be stopped at any moment and goes on where it was."
+        f"{left}\n"
     )
     write_page(options.out, "Results on Deep Sea", introduction, list(sections(options.stores)))
 
