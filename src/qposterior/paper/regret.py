@@ -59,7 +59,7 @@ def draw(axes: Any, curves: dict[str, tuple[Any, Any, Any]], colours: dict[str, 
         axes.fill_between(x, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
         rows += [(label, int(e), m, b) for e, m, b in zip(x, mean, band, strict=True)]
     axes.set(xlabel="episode", ylabel="cumulative regret (reward)")
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     tidy(axes)
     return pd.DataFrame(rows, columns=["label", "episode", "cumulative_regret", "half_width"])
 
@@ -82,7 +82,7 @@ def make_regret(size: Size) -> Made:
         for label in agents
     ]
     curves = regret_curves(sweep(size, "regret", specs).episodes)
-    figure, axes = import_pyplot().subplots(figsize=(7.0, 4.4), layout="constrained")
+    figure, axes = import_pyplot().subplots(figsize=(8.0, 4.4), layout="constrained")
     table = draw(axes, {agent: curves[agent] for agent in agents}, COLOURS)
     axes.set_title(f"Deep Sea of depth {depth}, {seeds} runs, 95 % bands", fontsize=9)
     ends = ", ".join(f"{agent} {curves[agent][1][-1]:.0f} ± {curves[agent][2][-1]:.0f}" for agent in agents)
@@ -122,7 +122,7 @@ def make_particles(size: Size) -> Made:
     ]
     curves = regret_curves(sweep(size, "particles", specs).episodes)
     chosen = {f"{number} particles": curves[f"{number} particles"] for number in numbers}
-    figure, axes = import_pyplot().subplots(figsize=(7.0, 4.4), layout="constrained")
+    figure, axes = import_pyplot().subplots(figsize=(8.0, 4.4), layout="constrained")
     table = draw(axes, chosen, {f"{number} particles": colour for number, colour in PARTICLES.items()})
     axes.set_title(f"abrl-paper, Deep Sea of depth {depth}, {seeds} runs, 95 % bands", fontsize=9)
     ends = [float(total[:, -1].mean()) for total, _, _ in chosen.values()]
