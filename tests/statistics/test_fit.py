@@ -58,6 +58,12 @@ def test_the_table_adds_up(found):
     assert table["count"].sum() == len(simulate())
 
 
+def test_the_table_is_the_reader_s_own(found):
+    table = found.table
+    table["count"] = -1
+    assert (found.table["count"] >= 0).all()
+
+
 def test_json_has_the_names_that_are_promised(found):
     answer = json.loads(json.dumps(found.to_dict()))
     assert set(answer) == {"settings", "rows", "policy", "diagnostics"}

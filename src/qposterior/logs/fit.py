@@ -51,9 +51,13 @@ class Fit:
     log: Log = field(repr=False)
     source: str = "table"
 
-    @cached_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order."""
+        return self._table.copy()
+
+    @cached_property
+    def _table(self) -> pd.DataFrame:
         import pandas as pd
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
