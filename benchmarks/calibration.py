@@ -113,8 +113,8 @@ def main() -> None:
         "Logs of problems whose truth is known, each fitted with what is chosen from the log: first problems that are "
         "drawn from the prior, then the three worked cases, each a fixed truth that no prior knows of. Where the truth "
         "comes from the prior, P(optimal) is right as often as it says. Where a fixed truth has actions that are "
-        "nearly equal, which a prior with independent values holds for unlikely, it is too sure: of what was said to be 0.7 "
-        "to 0.95 probable, two thirds are optimal in the inventory and the support desk.\n"
+        "nearly equal, which a prior with independent values holds for unlikely, it is too sure: of what was said to "
+        "be 0.7 to 0.95 probable, two thirds are optimal in the inventory and the support desk.\n"
     )
     names = [DRAWN, *CASES]
     sections = [section(name, options.logs, options.workers) for name in names]
