@@ -149,10 +149,10 @@ MUTATIONS = [
     Mutation("model/uncertain.py", "int(seen.count[k]) - self.size(k)", "int(seen.count[k])", UNCERTAIN + "test_a_pool_grows_with_the_readings_and_its_rows_are_taken_as_known"),
     Mutation("model/uncertain.py", "is_met = window[place] == drawn", "is_met = window[place] >= 0", UNCERTAIN + "test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met"),
     Mutation("answers.py", "self.weights.size * (1.0 - 1e-12))) - 1, 0)", "self.weights.size * (1.0 - 1e-12))), 0)", POSTERIORS + "test_weights_are_never_forgotten"),
-    Mutation("logs/choices.py", "(np.ones(source.size), (target, source))", "(np.ones(source.size), (source, target))", "tests/algebra/test_logs.py::test_the_prior_is_as_wide_as_the_longest_way_to_a_goal"),
+    Mutation("logs/choices.py", "(np.ones(source.size), (source, target))", "(np.ones(source.size), (target, source))", "tests/algebra/test_logs.py::test_the_prior_is_as_wide_as_the_longest_way_to_a_goal"),
     Mutation("experiments/statistics.py", "-max(len(run) // 4, 1) :", "-max(len(run) // 2, 1) :", "tests/algebra/test_statistics.py::test_returns_are_averaged_over_runs_and_over_their_last_quarter"),
     Mutation("logs/columns.py", "LARGEST = 1e100", "LARGEST = 1e300", "tests/algebra/test_logs.py::test_every_mistake_is_said_in_one_line_with_its_row"),
-    Mutation("agents/registry.py", 'counts = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions', "counts = entry.transitions", "tests/contract/test_agents.py::test_agents_of_a_problem_without_a_table_count_successors"),
+    Mutation("agents/registry.py", 'usual = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions', "usual = entry.transitions", "tests/contract/test_agents.py::test_agents_of_a_problem_without_a_table_count_successors"),
 ]  # fmt: skip
 
 

@@ -206,8 +206,8 @@ def make_agent(
             given["rewards"] = "deterministic"
     else:
         space = problem
-        counts = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions
-        transitions = check_transitions(counts if transitions is None else transitions)
+        usual = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions
+        transitions = check_transitions(usual if transitions is None else transitions)
         if transitions == "known":
             raise InvalidInputError('transitions="known" needs a table, and this problem has none; use "dirichlet"')
     missing = [need for need in entry.needs if need not in given and need not in options]

@@ -78,6 +78,8 @@ def read_settings(context: click.Context, _parameter: click.Parameter, path: str
 def compare_command(environment: str, **options: Any) -> None:
     """Compare agents on ENV: a grid of depths and seeds, every finished run kept in a SQLite store.
 
+    ENV is a name, a Gymnasium id, or MODULE:ID, as in `qposterior explore`.
+
     \b
     Examples:
       qposterior compare deep-sea --agents abrl,psrl,rlsvi --depths 5,10,20 --seeds 20 --out runs/sweep
@@ -115,58 +117,50 @@ def compare_command(environment: str, **options: Any) -> None:
     if options["tensorboard"]:
         for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
             write_events(found.folder, [dict(zip(rows.columns, row, strict=True)) for row in rows.to_numpy()])
-    is_known = found.episodes.empty or measured_column(found.episodes) == "regret"
+    is_known = measured_column(found.episodes) == "regret"
     table = summarise_runs(found.runs) if is_known else summarise_returns(found.episodes)
     if options["as_json"]:
         click.echo(table.to_json(orient="records", indent=2))
     else:
-        (_print if is_known else _print_returns)(table, environment)
+        title = "Learning time" if is_known else "Mean return of an episode [95 %]"
+        _print(f"{title} on {environment}", table, _learning_cells if is_known else _return_cells)
         click.echo(str(found.folder))
     failed = found.runs[found.runs["status"] == "failed"]
     if len(failed):
         click.echo(f"qposterior: {len(failed)} runs failed, the first with: {failed['error'].iloc[0]}", err=True)
 
 
-def _print(table: pd.DataFrame, environment: str) -> None:
+def _print(title: str, table: pd.DataFrame, cells_fn: Callable[[dict[Any, Any]], dict[str, str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=f"Learning time on {environment}", title_justify="left")
-    for column in ("agent", "depth", "solved", "mean [95 %]", "median", "seconds"):
-        shown.add_column(column, justify="left" if column == "agent" else "right")
-    for row in table.to_dict(orient="records"):
-        bound = "" if row["solved"] == row["runs"] else "≥ "
-        shown.add_row(
-            str(row["agent"]),
-            "–" if row["depth"] != row["depth"] or row["depth"] is None else f"{row['depth']:.0f}",
-            f"{row['solved']}/{row['runs']}",
-            f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
-            "–" if row["median"] == float("inf") else f"{row['median']:.0f}",
-            f"{row['seconds']:.2f}",
-        )
+    shown = Table(title=title, title_justify="left")
+    for number, row in enumerate(table.to_dict(orient="records")):
+        has_depth = row["depth"] is not None and row["depth"] == row["depth"]
+        cells = {"agent": str(row["agent"]), "depth": f"{row['depth']:.0f}" if has_depth else "–"}
+        cells |= cells_fn(row) | {"seconds": f"{row['seconds']:.2f}"}
+        if number == 0:
+            for column in cells:
+                shown.add_column(column, justify="left" if column == "agent" else "right")
+        shown.add_row(*cells.values())
     Console(width=None if sys.stdout.isatty() else 100).print(shown)
 
 
-def _print_returns(table: pd.DataFrame, environment: str) -> None:
+def _learning_cells(row: dict[Any, Any]) -> dict[str, str]:
+    bound = "" if row["solved"] == row["runs"] else "≥ "
+    return {
+        "solved": f"{row['solved']}/{row['runs']}",
+        "mean [95 %]": f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]",
+        "median": "–" if row["median"] == float("inf") else f"{row['median']:.0f}",
+    }
+
+
+def _return_cells(row: dict[Any, Any]) -> dict[str, str]:
     """Without a table of transitions there is no truth, and so neither regret nor learning time."""
-    from rich.console import Console
-    from rich.table import Table
-
-    shown = Table(title=f"Mean return of an episode on {environment} [95 %]", title_justify="left")
-    for column in ("agent", "depth", "runs", "all episodes", "last quarter", "seconds"):
-        shown.add_column(column, justify="left" if column == "agent" else "right")
-    for row in table.to_dict(orient="records"):
-        shown.add_row(
-            str(row["agent"]),
-            "–" if row["depth"] != row["depth"] or row["depth"] is None else f"{row['depth']:.0f}",
-            str(row["runs"]),
-            *(
-                f"{row[name]:.3g} [{row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g}]"
-                for name in ("mean_return", "late_return")
-            ),
-            f"{row['seconds']:.2f}",
-        )
-    Console(width=None if sys.stdout.isatty() else 100).print(shown)
+    return {"runs": str(row["runs"])} | {
+        heading: f"{row[name]:.3g} [{row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g}]"
+        for heading, name in (("all episodes", "mean_return"), ("last quarter", "late_return"))
+    }
 
 
 def _progress() -> Callable[[int, int, dict[str, Any]], None]:

@@ -122,11 +122,12 @@ def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> No
 
 def _refuse_settings_of_an_update() -> None:
     """An update goes on with the settings of the fit that it is added to; others would be ignored without a word."""
+    kept = {"goals", "discount", "rewards", "transitions", "noise", "prior", "actions", "particles", "seed"}
     context = click.get_current_context()
-    for name in ("goals", "discount", "rewards", "transitions", "noise", "prior", "actions", "particles", "seed"):
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            option = "--" + name.rstrip("s") if name == "goals" else f"--{name}"
-            raise click.UsageError(f"{option} cannot change in an update; fit all logs anew to change it")
+    for option in context.command.params:
+        given = context.get_parameter_source(str(option.name)) == click.core.ParameterSource.COMMANDLINE
+        if given and option.name in kept:
+            raise click.UsageError(f"{option.opts[0]} cannot change in an update; fit all logs anew to change it")
 
 
 def _progress() -> Any:

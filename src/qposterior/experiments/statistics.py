@@ -214,7 +214,7 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
 
 def measured_column(episodes: pd.DataFrame) -> str:
     """Return what episodes can be judged by: "regret", or "return" where the truth is not known."""
-    return "regret" if episodes["regret"].notna().any() else "return"
+    return "regret" if episodes.empty or episodes["regret"].notna().any() else "return"
 
 
 def summarise_returns(episodes: pd.DataFrame) -> pd.DataFrame:

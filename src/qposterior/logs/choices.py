@@ -17,6 +17,7 @@ from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import check_uniqueness
 from qposterior.world.space import StateActionSpace
+from qposterior.world.structure import steps_to
 
 REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "dirichlet", "empirical"), ("seen", "all")
 DISCOUNT = 0.99
@@ -246,12 +247,10 @@ def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]
 def _longest_way(log: Log, is_goal: BoolArray) -> float:
     """Return the most steps that any state is away from its nearest goal, over moves that were seen."""
     from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
 
-    size = is_goal.size
     source, target = log.pairs[log.moves[:, 0], 0], log.moves[:, 1]
-    back = coo_array((np.ones(source.size), (target, source)), shape=(size, size)).tocsr()
-    away = dijkstra(back, indices=np.flatnonzero(is_goal), unweighted=True, min_only=True)
+    graph = coo_array((np.ones(source.size), (source, target)), shape=(is_goal.size, is_goal.size))
+    away = steps_to(graph.tocsr(), np.flatnonzero(is_goal))
     return float(np.max(away[np.isfinite(away)]))
 
 

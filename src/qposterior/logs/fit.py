@@ -207,7 +207,7 @@ def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Poste
             prior=chosen.prior,
             noise=noise,
             method="hmc",
-            transitions={"dirichlet": "dirichlet", "empirical": "empirical"}.get(chosen.transitions),
+            transitions=None if chosen.transitions == "deterministic" else chosen.transitions,
             particles=particles,
             seed=settings.seed,
             settings=HMCSettings(

@@ -246,15 +246,14 @@ def _simulate(
 
     A successor that the first look has not met is left out; a row of nothing else is that of the first look.
     """
-    counts = np.zeros((chains, layout.successor.size))
+    counts = np.empty((chains, layout.successor.size))
     for i, k in enumerate(seen.observed_pairs):
         start, stop = layout.row_start[i], layout.row_start[i + 1]
         window = layout.successor[start:stop]
         drawn = _draw(rows.simulate_fn, seen, int(k), rows.draws * chains, rng)
         place = np.minimum(np.searchsorted(window, drawn), window.size - 1)
         is_met = window[place] == drawn
-        chain = np.repeat(np.arange(chains), rows.draws)
-        np.add.at(counts, (chain[is_met], start + place[is_met]), 1.0)
-        empty = ~counts[:, start:stop].any(axis=1)
-        counts[empty, start:stop] = layout.probability[start:stop]
+        cell = np.repeat(np.arange(chains), rows.draws) * window.size + place
+        met = np.bincount(cell[is_met], minlength=chains * window.size).reshape(chains, window.size)
+        counts[:, start:stop] = np.where(met.any(axis=1, keepdims=True), met, layout.probability[start:stop])
     return counts
