@@ -86,9 +86,16 @@ def fit_command(log: Path, **options: Any) -> None:
     if target not in (None, "-") and Path(target).exists() and not options["force"]:
         raise InvalidInputError(f"{target} exists; choose another --json file or pass --force")
     force = options["force"] or options["update"] is not None
+    is_new = out is not None and not out.exists()
     if out is not None:
         prepare_folder(out, force=force)
-    found = fit(log, columns=Columns(**options["columns"]), settings=settings, before=before, progress_fn=_progress())
+    columns = Columns(**options["columns"])
+    try:
+        found = fit(log, columns=columns, settings=settings, before=before, progress_fn=_progress())
+    except BaseException:
+        if is_new:  # nothing was written to it yet
+            out.rmdir()
+        raise
     if target == "-":
         click.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
     elif target is not None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.answers import Posterior
-from qposterior.errors import InvalidInputError
 from qposterior.front_door import posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
-from qposterior.logs.columns import Columns
+from qposterior.logs.columns import Columns, LogError
 from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.likelihood import Noise
@@ -171,11 +170,11 @@ def fit(
         log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
     name = str(source) if isinstance(source, str | Path) else "table"
     chosen = choose(log, settings, path=name)
-    found = _posterior(chosen, settings, progress_fn)
+    found = _posterior(chosen, settings, progress_fn, name)
     return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
 
 
-def sampler_size(chosen: Chosen, particles: int) -> tuple[int, int]:
+def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tuple[int, int]:
     """Return how many draws are kept and the most rounds of the chains, so that all of it fits into memory."""
     num_pairs = chosen.seen.space.num_pairs
     kept = min(particles, MOST_KEPT // num_pairs)
@@ -183,20 +182,21 @@ def sampler_size(chosen: Chosen, particles: int) -> tuple[int, int]:
     held = CHAINS * num_pairs if chosen.transitions == "dirichlet" else FEW_CHAINS * moving
     rounds = min(HMCSettings().max_iterations, MOST_NUMBERS // max(held, 1))
     if kept < FEWEST or rounds < FEWEST:
-        raise InvalidInputError(
+        raise LogError(
+            path,
             f"{num_pairs:,} pairs of state and action are too many to draw Q for all of them; group states"
             + (
                 ", or take the frequencies for the rows (--transitions empirical)"
                 if kept >= FEWEST and chosen.transitions == "dirichlet"
                 else ""
-            )
+            ),
         )
     return kept, rounds
 
 
-def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any) -> Posterior:
+def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any, path: object) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
-    particles, rounds = sampler_size(chosen, settings.particles)
+    particles, rounds = sampler_size(chosen, settings.particles, path=path)
     if particles < settings.particles:
         chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.particles}")
     with warnings.catch_warnings():
