@@ -16,7 +16,7 @@ from qposterior.logs import columns as columns_module
 from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.columns import Columns, LogError
 from qposterior.logs.files import log_from_dict, log_to_dict
-from qposterior.logs.read import log_of_table, read_log
+from qposterior.logs.read import _factorize, log_of_table, read_log
 
 
 def random_table(seed=0, rows=200):
@@ -73,6 +73,24 @@ def test_separators_gzip_and_other_names(tmp_path, separator, packed):
     other = log_of_table(random_table())
     assert log_to_dict(log)["count"] == log_to_dict(other)["count"]
     assert log.states == other.states
+
+
+def test_spaces_after_separators_do_not_count_however_late_they_come(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = "left,go,1.5,right\n" * 60_000  # more than a megabyte before the first space
+    path.write_text("state,action,reward,next_state\n" + rows + 'left, go, 2.5, "right"\n', encoding="utf-8")
+    log = read_log(path)
+    assert (log.states, log.actions, log.count.tolist()) == (["left", "right"], ["go"], [60_001.0])
+    assert log.reward_high.tolist() == [2.5]
+
+
+@pytest.mark.parametrize("largest", [3, 50, 10**12])  # a table of all keys, or hashing
+def test_keys_are_numbered_in_the_order_of_their_first_row(largest):
+    keys = np.random.default_rng(1).integers(0, largest + 1, 40)
+    keys[5] = largest
+    codes, distinct = _factorize(keys)
+    assert distinct.tolist() == list(dict.fromkeys(keys.tolist()))
+    np.testing.assert_array_equal(distinct[codes], keys)
 
 
 def test_parquet_is_the_same_log(tmp_path):

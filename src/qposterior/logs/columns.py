@@ -75,6 +75,12 @@ def _is_gzip(path: Path) -> bool:
         return stream.read(2) == b"\x1f\x8b"
 
 
+def _has_spaces(path: Path) -> bool:
+    """Return whether there is a space anywhere in a file (a packed one may have some)."""
+    with path.open("rb") as stream:
+        return _is_gzip(path) or any(b" " in block for block in iter(lambda: stream.read(1 << 20), b""))
+
+
 def read_header(path: Path, columns: Columns) -> tuple[str, dict[str, str], int]:
     """Return separator, columns and number of columns of a CSV file, or say what is wrong with its first line."""
     try:
@@ -118,7 +124,7 @@ def read_chunks(path: Path, columns: Columns) -> Generator[tuple[int, pd.DataFra
         "na_filter": False,
         "encoding": "utf-8-sig",
         "compression": "gzip" if _is_gzip(path) else None,
-        "skipinitialspace": True,
+        "skipinitialspace": _has_spaces(path),  # costs a third of the reading
         "skip_blank_lines": False,
     }
     row = 2

@@ -160,13 +160,10 @@ class _Builder:
 
     def _codes(self, column: pd.Series, known: dict[str, int]) -> IntArray:
         """Return the codes of a column of categories, new labels added in the order of the file."""
-        local = column.cat.codes.to_numpy()
-        present, first = np.unique(local, return_index=True)
-        labels = column.cat.categories
-        for code in present[np.argsort(first)].tolist():
-            known.setdefault(str(labels[code]), len(known))
-        lookup = np.array([known.get(str(label), -1) for label in labels], dtype=np.int64)
-        return lookup[local]
+        local, present = _factorize(column.cat.codes.to_numpy().astype(np.int64))
+        labels = column.cat.categories.tolist()
+        lookup = [known.setdefault(str(labels[code]), len(known)) for code in present.tolist()]
+        return np.array(lookup, dtype=np.int64)[local]
 
     def _group(self, one: IntArray, two: IntArray, known: dict[tuple[int, int], int], name: str) -> IntArray:
         """Return the codes of pairs of codes, new ones added to the log's array of that name."""
@@ -253,11 +250,19 @@ class _Builder:
 
 
 def _factorize(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return codes and distinct keys, in the order in which they first appear (by hashing: nothing is sorted)."""
-    import pandas as pd
+    """Return codes and distinct keys (0 or more) in the order in which they first appear; nothing long is sorted."""
+    span = int(keys.max()) + 1
+    if span > 4 * keys.size:  # too many possible keys for a table of them: hashing
+        import pandas as pd
 
-    codes, distinct = pd.factorize(keys)
-    return np.asarray(codes), np.asarray(distinct)
+        codes, distinct = pd.factorize(keys)
+        return np.asarray(codes), np.asarray(distinct)
+    first = np.full(span, -1, dtype=np.int64)
+    first[keys[::-1]] = np.arange(keys.size)[::-1]  # the last one written is the first row
+    present = np.flatnonzero(first >= 0)
+    distinct = present[np.argsort(first[present])]
+    first[distinct] = np.arange(distinct.size)
+    return first[keys], distinct
 
 
 def _thinned(values: FloatArray, weights: FloatArray) -> Readings:
