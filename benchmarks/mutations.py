@@ -48,8 +48,11 @@ class Mutation:
 
 
 MUTATIONS = [
-    Mutation(DENSITY, "slope[k] = -gap * precision", "slope[k] = gap * precision", f"{GRADIENT}[gaussian-gaussian kernel-acyclic]"),
-    Mutation(DENSITY, "total -= 0.5 * gap * gap * precision", "total -= gap * gap * precision", DENSITIES + "test_q_density_is_prior_times_likelihood[gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "slope[k] = (prior.mean - theta[k]) * precision", "slope[k] = -theta[k] * precision", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "total = -0.5 * prior.scale * prior.scale * sum", "total = -0.5 * prior.scale * sum", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "c += values[k + 2] * values[k + 2]", "c += values[k + 1] * values[k + 2]", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "    for k in range(whole, values.size):", "    for k in range(whole + 1, values.size):", DENSITIES + "test_the_prior_adds_up_every_pair[6]"),
+    Mutation("model/likelihood.py", "float(log_norm.sum())", "float(log_norm[1:].sum())", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "gap = mean[i] - theta[k] + discount * value[t]", "gap = mean[i] - theta[k] + value[t]", DENSITIES + "test_bellman_density_is_the_q_density_over_the_determinant_and_the_jacobian_of_the_scale[gaussian kernel-deterministic loops]"),
     Mutation(DENSITY, "grad[greedy[t]] -= discount * bend", "grad[greedy[t]] += discount * bend", f"{GRADIENT}[gaussian-gaussian kernel-deterministic loops]"),
     Mutation(DENSITY, "grad[greedy[t]] -= discount * layout.probability[e] * bend", "grad[greedy[t]] -= discount * bend", f"{GRADIENT}[gaussian-gaussian kernel-looping]"),

@@ -8,6 +8,7 @@ from scipy import stats
 
 import qposterior as qp
 from problems import SHAPES, implied_rewards, log_determinant, noisy_experience, random_problem
+from qposterior.model.kernels.density import log_prior
 from qposterior.model.likelihood import Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
@@ -92,8 +93,9 @@ def read_prior(seen, prior, theta, g):
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_q_density_is_prior_times_likelihood(prior, likelihood):
-    seen = problem("looping", 2, LIKELIHOODS[likelihood])
+@pytest.mark.parametrize("shape", ["looping", "deterministic loops"])  # the second has a kernel of its own
+def test_q_density_is_prior_times_likelihood(shape, prior, likelihood):
+    seen = problem(shape, 2, LIKELIHOODS[likelihood])
     target = QTarget(seen, PRIORS[prior], LIKELIHOODS[likelihood])
     x = target.initial(4, np.random.default_rng(0))
     for row, density in zip(x, target.log_density(x), strict=True):
@@ -102,6 +104,14 @@ def test_q_density_is_prior_times_likelihood(prior, likelihood):
         expected = read_prior(seen, PRIORS[prior], theta, g)
         expected += read_likelihood(seen, LIKELIHOODS[likelihood], g, row[-1])
         np.testing.assert_allclose(density, [expected, 0.0], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", range(1, 10))
+def test_the_prior_adds_up_every_pair(size):
+    theta, slope = np.random.default_rng(size).standard_normal(size), np.empty(size)
+    found = log_prior(GaussianPrior(mean=0.4, scale=1.7).to_data(), theta, slope)
+    np.testing.assert_allclose(found, stats.norm.logpdf(theta, 0.4, 1.7).sum(), rtol=1e-13)
+    np.testing.assert_allclose(slope, (0.4 - theta) / 1.7**2, rtol=1e-13)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -102,6 +102,7 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
             deviation,
             ones,
             ones,
+            0.0,
             starts,
             values,
             weights,
@@ -155,4 +156,5 @@ def _with_norms(data: LikelihoodData) -> LikelihoodData:
     with np.errstate(divide="ignore", invalid="ignore"):  # tolerance 0: not used
         precision = count / scale**2
         log_norm = -count * (np.log(scale) + 0.5 * np.log(2.0 * np.pi)) - 0.5 * data.deviation / scale**2
-    return data._replace(precision=precision, log_norm=log_norm)
+        log_norm_sum = float(log_norm.sum())
+    return data._replace(precision=precision, log_norm=log_norm, log_norm_sum=log_norm_sum)
