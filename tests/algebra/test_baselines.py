@@ -10,9 +10,10 @@ import qposterior as qp
 from qposterior.agents.protocol import Observation
 
 
-def chain():
+def chain(discount=1.0):
     """0 → 1 → goal 2 by action 0; action 1 of state 0 leads to the goal at once."""
-    return qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 1.0), (0, 1, 2, 1.0, 0.5), (1, 0, 2, 1.0, 2.0)], goal=[2])
+    edges = [(0, 0, 1, 1.0, 1.0), (0, 1, 2, 1.0, 0.5), (1, 0, 2, 1.0, 2.0)]
+    return qp.FiniteMDP.from_edges(edges, goal=[2], discount=discount)
 
 
 def see(agent, mdp, state, action, reward, times=1):
@@ -72,23 +73,23 @@ def test_psrl_rows_count_every_observation_ten_times():
 
 
 def test_rlsvi_is_the_bayesian_regression():
-    mdp = chain()
+    mdp = chain(discount=0.8)
     agent = qp.make_agent("rlsvi", mdp, horizon=2, noise_sd=0.5, prior_sd=2.0, seed=0)
     see(agent, mdp, 0, 0, 1.5, times=4)
     mean, sd = agent.regression(np.array([0.0, 3.0, 0.0]))
-    # n/σ² = 16, 1/λ = 1/4, target 1.5 + 3.
-    np.testing.assert_allclose([mean[0], sd[0]], [16 * 4.5 / 16.25, 16.25**-0.5])
+    # n/σ² = 16, 1/λ = 1/4, target 1.5 + 0.8 · 3.
+    np.testing.assert_allclose([mean[0], sd[0]], [16 * 3.9 / 16.25, 16.25**-0.5])
     np.testing.assert_allclose([mean[1], sd[1]], [0.0, 2.0])
 
 
 def test_ucbvi_adds_the_hoeffding_bonus_and_clips_it():
-    mdp = chain()
+    mdp = chain(discount=0.8)
     options = {"max_reward": 2.0, "bonus_scale": 0.1, "failure": 0.1}
     agent = qp.make_agent("ucbvi", mdp, horizon=2, seed=0, **options)
     see(agent, mdp, 0, 0, 1.0, times=9)
     bonus = 0.1 * 4.0 * np.sqrt(np.log(3 * 2 / 0.1) / 9)
     q = agent.optimistic_q(np.array([0.0, 1.0, 0.0]), steps_left=2)
-    np.testing.assert_allclose(q[0], 1.0 + 1.0 + bonus)
+    np.testing.assert_allclose(q[0], 1.0 + 0.8 * 1.0 + bonus)
     assert q[1] == 4.0  # never seen: all that could still be paid
     clipped = agent.optimistic_q(np.array([0.0, 50.0, 0.0]), steps_left=2)
     assert clipped[0] == 4.0
@@ -97,8 +98,9 @@ def test_ucbvi_adds_the_hoeffding_bonus_and_clips_it():
     assert loser.optimistic_q(np.zeros(3), steps_left=2).max() == 0.0
 
 
-def test_bayesian_q_learning_updates_by_the_moments_of_the_return():
-    mdp = chain()
+@pytest.mark.parametrize("discount", [1.0, 0.8])
+def test_bayesian_q_learning_updates_by_the_moments_of_the_return(discount):
+    mdp = chain(discount)
     agent = qp.make_agent("bayesian-q-learning", mdp, horizon=2, mean=0.5, mean_count=2.0, shape=3.0, rate=1.2, seed=0)
     see(agent, mdp, 1, 0, 2.0)
     # A return that is known: the plain conjugate update.
@@ -108,9 +110,9 @@ def test_bayesian_q_learning_updates_by_the_moments_of_the_return():
     variance = 4.0 / 3.0 * agent.rate[2] / (agent.shape[2] - 1.0)
     np.testing.assert_allclose([m1, m2], [agent.mean[2], variance + agent.mean[2] ** 2])
     see(agent, mdp, 0, 0, 1.0)
-    first = 1.0 + m1
+    first = 1.0 + discount * m1
     np.testing.assert_allclose(agent.mean[0], (2 * 0.5 + first) / 3)
-    np.testing.assert_allclose(agent.rate[0], 1.2 + 0.5 * variance + 2 * (first - 0.5) ** 2 / 6)
+    np.testing.assert_allclose(agent.rate[0], 1.2 + 0.5 * discount**2 * variance + 2 * (first - 0.5) ** 2 / 6)
     assert (agent.count[0], agent.shape[0]) == (3.0, 3.5)
 
 

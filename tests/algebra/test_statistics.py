@@ -17,11 +17,13 @@ from qposterior.experiments.statistics import (
     prob_beats,
     scaling_exponent,
     summarise_returns,
+    summarise_runs,
 )
 
 
-def test_the_interquartile_mean_is_scipy_s_trimmed_mean():
-    values = np.random.default_rng(0).lognormal(0.0, 1.0, 37)
+@pytest.mark.parametrize("size", [37, 39])
+def test_the_interquartile_mean_is_scipy_s_trimmed_mean(size):
+    values = np.random.default_rng(0).lognormal(0.0, 1.0, size)
     np.testing.assert_allclose(interquartile_mean(values), stats.trim_mean(values, 0.25))
 
 
@@ -43,6 +45,8 @@ def test_kaplan_meier_by_hand():
     seen = np.array([True, False, True, True, False, True])
     # S(1) = 5/6, S(3) = 5/6 · 3/4 = 0.625, S(4) = 0.625 · 2/3 = 0.417.
     assert kaplan_meier_median(times, seen) == 4.0
+    # S(3) = 2/3, S(4) = 1/3: those who left early do not count as having survived.
+    assert kaplan_meier_median(np.arange(1.0, 6.0), np.array([False, False, True, True, True])) == 4.0
     assert kaplan_meier_median(np.full(4, 9.0), np.array([True, False, False, False])) == np.inf
     # An event and a censoring at the same time: the event comes first.
     assert kaplan_meier_median(np.array([2.0, 2.0]), np.array([False, True])) == 2.0
@@ -99,6 +103,22 @@ def test_who_learns_first_is_counted_over_the_common_depths():
     np.testing.assert_allclose(table["prob_beats"], [0.75, 0.25])
     runs.loc[4, ["learning_time", "episodes"]] = np.nan, 8  # stopped early without having learned: it still loses
     np.testing.assert_allclose(beats_table(runs)["prob_beats"], [0.75, 0.25])
+
+
+def test_a_summary_counts_failed_runs_apart_and_censored_ones_where_they_could_have_shown_it():
+    rows = [
+        ("deep-sea", "a", 5, "done", 300, 80.0),
+        ("deep-sea", "a", 5, "done", 300, 120.0),
+        ("deep-sea", "a", 5, "timeout", 250, np.nan),
+        ("deep-sea", "a", 5, "failed", 7, np.nan),
+        ("river-swim", "a", None, "done", 300, np.nan),  # 100 episodes are needed to see that it has learned
+        ("river-swim", "b", None, "failed", 300, np.nan),
+    ]
+    runs = pd.DataFrame(rows, columns=["environment", "agent", "depth", "status", "episodes", "learning_time"])
+    table = summarise_runs(runs.assign(seed=range(len(rows)), seconds=2.0))
+    assert table[["runs", "failed", "solved"]].to_numpy().tolist() == [[3, 1, 2], [1, 0, 0]]
+    np.testing.assert_allclose(table["mean"], [(80 + 120 + 250) / 3, 201])
+    np.testing.assert_allclose(table["median"], [120, np.inf])
 
 
 def test_returns_are_averaged_over_runs_and_over_their_last_quarter():
