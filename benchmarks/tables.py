@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from qposterior.experiments.compare import Comparison, RunSpec, read_comparison, run_grid
 from qposterior.experiments.metrics import bsuite_learning_time
-from qposterior.experiments.statistics import censored_times, scaling_exponent, summarise_runs
+from qposterior.experiments.statistics import summarise_runs
+from qposterior.report.compare_report import learning_time_figure, scaling_laws
+from qposterior.report.figures import to_png
 from result_page import table, write_page
 
 PLANNERS = ("psrl", "rlsvi", "ucbvi")
@@ -96,6 +96,15 @@ STAGES = (
 )
 PRINTED = {"abrl-paper": "d^3.4", "abrl-fixed": "d^3.6", "psrl": "d^6.8", "psrl, UBE settings": "d^2.1 (UBE study)"}
 """What the paper (or the study named) has for the exponent."""
+READING = (
+    "Mean learning time in episodes [95 % bootstrap interval] (solved runs / runs). “≥” and hollow triangles: runs "
+    "that did not learn within their limit count at the episodes they had, so the mean is a lower bound; exponents "
+    "(dotted lines) take them as censored. Limits: 10 minutes a run and 1,000 episodes (3,000 for abrl, "
+    "psrl-deterministic, r-max and PSRL with the UBE settings). r-max knows the transitions, psrl, rlsvi and ucbvi "
+    "count successors, q-learning, bayesian-q-learning and the networks are model-free, the rest is shown the row of "
+    "a pair on its first visit. abrl-fixed settles its tolerance in the first 40 updates, which at depth 10 is the "
+    "whole run: there it is abrl-paper. Seconds are wall-clock, two runs side by side.\n"
+)
 
 
 def cell(row: Any) -> str:
@@ -104,35 +113,24 @@ def cell(row: Any) -> str:
     return f"{bound}{row['mean']:.0f}{interval} ({row['solved']}/{row['runs']})"
 
 
-def exponent(runs: pd.DataFrame) -> str:
-    times, solved = censored_times(runs)
-    try:
-        found = scaling_exponent(runs["depth"].to_numpy(float), times, solved)
-    except ValueError:
-        return "–"
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
-def learning_times(heading: str, found: Comparison) -> tuple[str, str]:
-    runs = found.runs[found.runs["status"] != "failed"]
+def learning_times(heading: str, found: Comparison, image: Path) -> tuple[str, str]:
+    """Return a section: the figure, which is written to `image`, and the table."""
+    laws = scaling_laws(found.runs[found.runs["status"] != "failed"])
     summary = summarise_runs(found.runs)
     depths = sorted(summary["depth"].unique())
     rows = []
-    for agent, group in summary.groupby("agent"):
+    for name, group in summary.groupby("agent"):
+        agent = str(name)
         cells = {row["depth"]: cell(row) for _, row in group.iterrows()}
         seconds = " / ".join(f"{s:.2g}" for s in group.sort_values("depth")["seconds"])
-        own = runs[runs["agent"] == agent]
-        rows.append((agent, *(cells.get(d, "–") for d in depths), exponent(own), PRINTED.get(str(agent), "–"), seconds))
+        slope = laws[agent][1] if agent in laws else None
+        exponent = "–" if slope is None else f"{slope.value:.2f} [{slope.low:.2f}, {slope.high:.2f}]"
+        rows.append((agent, *(cells.get(d, "–") for d in depths), exponent, PRINTED.get(agent, "–"), seconds))
     header = ("agent", *(f"depth {d}" for d in depths), "exponent [95 %]", "printed", "seconds a run, by depth")
-    text = (
-        "Mean learning time in episodes [95 % bootstrap interval] (solved runs / runs). “≥”: runs that did not learn "
-        "within their limit count at the episodes they had; the exponent takes them as censored. Limits: 1,000 "
-        "episodes (3,000 for abrl, psrl-deterministic and r-max) and 10 minutes a run. r-max knows the transitions, "
-        "psrl, rlsvi and ucbvi count successors, q-learning, bayesian-q-learning and the networks are model-free, the "
-        "rest is shown the row of a pair on its first visit. abrl-fixed settles its tolerance in the first 40 updates, "
-        "which at depth 10 is the whole run: there it is abrl-paper. Seconds are wall-clock, two runs side by side.\n\n"
-    )
-    return heading, text + table(header, rows)
+    image.parent.mkdir(exist_ok=True)
+    image.write_bytes(to_png(learning_time_figure(summary, laws)))
+    shown = f"![Learning time over depth]({image.parent.name}/{image.name})\n\n"
+    return heading, shown + table(header, rows)
 
 
 def score(found: Comparison) -> tuple[str, str]:
@@ -157,7 +155,7 @@ def score(found: Comparison) -> tuple[str, str]:
     return "The bsuite score of Deep Sea", text + table(header, rows)
 
 
-def sections(folder: Path) -> Iterator[tuple[str, str]]:
+def sections(folder: Path, images: Path) -> Iterator[tuple[str, str]]:
     headings = {
         "paper": "Deep Sea, paper variant",
         "bsuite": "Deep Sea, bsuite variant",
@@ -165,7 +163,7 @@ def sections(folder: Path) -> Iterator[tuple[str, str]]:
     }
     for name, heading in headings.items():
         if (folder / name / "runs.sqlite").exists():
-            yield learning_times(heading, read_comparison(folder / name))
+            yield learning_times(heading, read_comparison(folder / name), images / f"{name}.png")
     if (folder / "score" / "runs.sqlite").exists():
         yield score(read_comparison(folder / "score"))
 
@@ -202,10 +200,10 @@ def main() -> None:
     left = f" So far {done:,} of {wanted:,} runs have been made." if done < wanted else ""
     introduction = (
         "What each agent needs to learn Deep Sea. Rebuilt by `make tables`, which takes about six hours on two cores, "
-        "can be stopped at any moment and goes on where it was."
-        f"{left}\n"
+        f"can be stopped at any moment and goes on where it was.{left}\n\n{READING}"
     )
-    write_page(options.out, "Results on Deep Sea", introduction, list(sections(options.stores)))
+    images = Path(options.out).with_suffix("")
+    write_page(options.out, "Results on Deep Sea", introduction, list(sections(options.stores, images)))
 
 
 if __name__ == "__main__":

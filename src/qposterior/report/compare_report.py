@@ -22,7 +22,7 @@ from qposterior.experiments.statistics import (
     summarise_returns,
     summarise_runs,
 )
-from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure
+from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure, tidy
 from qposterior.report.page import HEAD, SORT_SCRIPT
 from qposterior.world.files import write_atomically
 
@@ -102,8 +102,9 @@ def write_compare_report(found: Comparison) -> Path:
     is_known = measured == "regret"
     curves, depth = regret_curves(found.episodes)
     figures = [(f"Cumulative {measured}{_at(depth)}", regret_plot(graphs, curves, measured))]
-    if table["depth"].nunique() > 1 and is_known:
-        figures.append(("Learning time over depth", learning_time_plot(graphs, table, scaling_laws(runs))))
+    laws = scaling_laws(runs) if table["depth"].nunique() > 1 and is_known else None
+    if laws is not None:
+        figures.append(("Learning time over depth", learning_time_plot(graphs, table, laws)))
     settings = json.loads((found.folder / SETTINGS_FILE).read_text())
     shown = {"versions": settings["versions"], "first run": settings["runs"][0], "runs": len(settings["runs"])}
     failed = len(found.runs) - len(runs)
@@ -117,13 +118,13 @@ def write_compare_report(found: Comparison) -> Path:
         note=LEARNING_NOTE if is_known else RETURN_NOTE,
         rows=_learning_rows(table) if is_known else _return_rows(summarise_returns(found.episodes)),
         plots=[(heading, markup(plot.to_html(full_html=False, include_plotlyjs=False))) for heading, plot in figures],
-        exponents=exponent_lines(scaling_laws(runs)),
+        exponents=exponent_lines(laws or {}),
         beats=beats_cells(runs) if is_known else [],
         downloads=[(name, base64.b64encode(data.encode()).decode()) for name, data in _downloads(found)],
         settings=json.dumps(shown, indent=2),
     )
     write_atomically(found.folder / PAGE_FILE, text)
-    _paper_figures(found.folder, curves, depth, measured, table)
+    _paper_figures(found.folder, curves, depth, measured, table, laws)
     return found.folder / PAGE_FILE
 
 
@@ -198,8 +199,9 @@ def learning_time_plot(graphs: Any, table: pd.DataFrame, laws: Laws) -> Any:
         )  # fmt: skip
         if agent in laws:
             intercept, slope = laws[agent]
+            fitted = depth[group["solved"] > 0]
             figure.add_scatter(
-                x=depth, y=np.exp(intercept) * depth**slope.value, mode="lines", legendgroup=agent, showlegend=False,
+                x=fitted, y=np.exp(intercept) * fitted**slope.value, mode="lines", legendgroup=agent, showlegend=False,
                 line={"color": colour, "dash": "dot"}, name=f"{agent}: depth^{slope.value:.2f}",
             )  # fmt: skip
     figure.update_xaxes(type="log", title="depth")
@@ -228,7 +230,9 @@ def beats_cells(runs: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
     return [(agent, {other: shown.get((agent, other), "–") for other in agents}) for agent in agents]
 
 
-def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, measured: str, table: pd.DataFrame) -> None:
+def _paper_figures(
+    folder: Path, curves: dict[str, Any], depth: int | None, measured: str, table: pd.DataFrame, laws: Laws | None
+) -> None:
     plt = import_pyplot()
     figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
     for agent, (episode, mean, error) in curves.items():
@@ -236,18 +240,41 @@ def _paper_figures(folder: Path, curves: dict[str, Any], depth: int | None, meas
         axes.plot(episode, mean, color=colour, label=agent)
         axes.fill_between(episode, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0.0)
     axes.set(xlabel="episode", ylabel=f"cumulative {measured} (reward)", title=f"cumulative {measured}{_at(depth)}")
+    tidy(axes)
     axes.legend(frameon=False)
     save_figure(figure, folder / measured)
-    if table["depth"].nunique() > 1 and measured == "regret":
-        figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
-        for name, group in table.groupby("agent", sort=True):
-            agent = str(name)
-            colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
-            bars = [group["mean"] - group["low"], group["high"] - group["mean"]]
-            axes.errorbar(group["depth"], group["mean"], yerr=bars, marker="o", color=colour, label=agent)
-        axes.set(xlabel="depth", ylabel="learning time (episodes)", xscale="log", yscale="log")
-        axes.legend(frameon=False)
-        save_figure(figure, folder / "learning_time")
+    if laws is not None:
+        save_figure(learning_time_figure(table, laws), folder / "learning_time")
+
+
+def learning_time_figure(table: pd.DataFrame, laws: Laws) -> Any:
+    """Return learning time over depth on log axes, with lines fitted to the depths of which some runs were solved.
+
+    Hollow triangles are lower bounds. Agents stand a little beside one another, so that equal times can be told apart.
+    """
+    plt = import_pyplot()
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    beside = np.linspace(0.97, 1.03, table["agent"].nunique())
+    for (name, group), shift in zip(table.groupby("agent", sort=True), beside, strict=True):
+        agent = str(name)
+        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        solved = (group["solved"] == group["runs"]).to_numpy()
+        depth, mean = shift * group["depth"].to_numpy(float), group["mean"].to_numpy(float)
+        bars = np.stack([mean - group["low"], group["high"] - mean])
+        axes.errorbar(depth, mean, yerr=bars, fmt="none", ecolor=colour, elinewidth=1.0)
+        axes.plot(depth[solved], mean[solved], "o", color=colour, markersize=5, label=agent)
+        axes.plot(depth[~solved], mean[~solved], "^", color=colour, markersize=6, markerfacecolor="none")
+        if agent in laws:
+            intercept, slope = laws[agent]
+            fitted = group["depth"][group["solved"] > 0].to_numpy(float)
+            axes.plot(shift * fitted, np.exp(intercept) * fitted**slope.value, ":", color=colour, linewidth=1.2)
+    depths = sorted(table["depth"].unique())
+    axes.set(xlabel="depth", ylabel="learning time (episodes)", xscale="log", yscale="log")
+    axes.set_xticks(depths, [f"{depth:.0f}" for depth in depths])
+    axes.set_xticks([], minor=True)
+    tidy(axes)
+    figure.legend(loc="outside right upper", frameon=False)
+    return figure
 
 
 def _downloads(found: Comparison) -> list[tuple[str, str]]:
