@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -255,7 +257,24 @@ def _results(
     with _environment(ONE_THREAD):
         # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
         pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
-        yield from pool(joblib.delayed(run_one)(spec) for spec in reversed(specs))
+        yield from pool(joblib.delayed(_run_in_worker)(spec, os.getpid()) for spec in reversed(specs))
+
+
+def _run_in_worker(spec: RunSpec, parent: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    _end_with(parent)
+    return run_one(spec)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """Let this process end soon after its parent: nobody else stops the workers of a comparison that was killed."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _dask_results(
