@@ -180,3 +180,68 @@ def test_an_agent_that_is_not_told_of_layers_takes_every_state_for_a_successor()
     )
     assert np.diff(untold.draw_rows().row_start).tolist() == [6] * 6
     assert np.diff(told.draw_rows().row_start).tolist() == [2, 2, 3, 3, 3, 3]
+
+
+def test_q_learning_moves_towards_the_target_and_dithers():
+    mdp = chain(discount=0.8)
+    agent = qp.make_agent("q-learning", mdp, horizon=2, epsilon=0.25, learning_rate=0.5, initial_value=3.0, seed=0)
+    see(agent, mdp, 1, 0, 2.0)
+    np.testing.assert_allclose(agent.values, [3.0, 3.0, 2.5])  # 3 + (2 − 3) / 2: nothing follows the goal
+    see(agent, mdp, 0, 0, 1.0)
+    np.testing.assert_allclose(agent.values, [3.0 + 0.5 * (1.0 + 0.8 * 2.5 - 3.0), 3.0, 2.5])
+    agent.values[:] = [1.0, 0.0, 0.0]
+    worse = sum(agent.act(0) == 1 for _ in range(4000))
+    assert abs(worse - 500) < 90  # Binomial(4000, 1/8): 4.3 standard deviations, false alarm 2e-5
+
+
+def test_r_max_stays_optimistic_where_everything_costs():
+    """Four steps at −1 against one: what was not tried may end at once, so it is tried."""
+    edges = [(s, 0, s + 1, 1.0, -1.0) for s in range(4)] + [(0, 1, 4, 1.0, -1.0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[4])
+    for transitions in ("known", "revealed", "dirichlet"):
+        for seed in range(4):
+            agent = qp.make_agent("r-max", mdp, horizon=20, transitions=transitions, known_after=1, seed=seed)
+            run = qp.explore(agent, mdp, episodes=6, seed=seed)
+            assert run.regret[-1] == 0.0
+
+
+def test_r_max_knows_a_pair_after_as_many_looks_as_it_was_told():
+    mdp = chain()
+    agent = qp.make_agent("r-max", mdp, horizon=2, known_after=2, seed=0)
+    for k in range(2):
+        see(agent, mdp, 0, 1, 0.5)
+        agent.make_plan()
+        assert agent._planned_for.tolist() == [False, k == 1, False]
+
+
+def test_bonuses_are_paid_at_every_step_that_is_left():
+    from qposterior.agents.planning import plan
+
+    space, bonus = chain(discount=0.5).space, np.array([np.nan, 1.0, np.nan])
+    rows = chain().transitions
+    for paid, action in ((1.74, 1), (1.76, 0)):  # 1 + 0.5 + 0.25 = 1.75 over three steps
+        held = plan(space, rows, np.array([paid, 0.0, 0.0]), horizon=3, rng=np.random.default_rng(0), bonus=bonus)
+        assert held[0, 0] == action
+    # A value that has settled for one step says nothing about later bonuses.
+    long = plan(chain().space, rows, np.array([5.0, 0.0, 0.0]), horizon=20, rng=np.random.default_rng(0), bonus=bonus)
+    assert (long[0, 0], long[-1, 0]) == (1, 0)
+
+
+def test_ucbvi_keeps_a_bonus_where_the_best_mean_is_0():
+    bandit = qp.make_environment("bandit", means=[0.0, -0.5])
+    agent = qp.make_agent("ucbvi", bandit, horizon=1, bonus_scale=1.0, seed=0)
+    see(agent, bandit, 0, 0, -0.6)
+    see(agent, bandit, 0, 1, -0.5)
+    assert agent.size == 0.5
+    np.testing.assert_allclose(
+        agent.optimistic_q(np.zeros(2), steps_left=1),
+        np.minimum(np.array([-0.6, -0.5]) + 0.5 * np.sqrt(np.log(2 / 0.05)), 0.0),
+    )
+
+
+def test_ucbvi_counts_the_steps_that_are_left():
+    mdp = chain()
+    agent = qp.make_agent("ucbvi", mdp, horizon=5, max_reward=2.0, bonus_scale=0.1, failure=0.1, seed=0)
+    see(agent, mdp, 0, 0, 1.0, times=9)
+    q = agent.optimistic_q(np.zeros(3), steps_left=2)
+    np.testing.assert_allclose(q[:2], [1.0 + 0.1 * 4.0 * np.sqrt(np.log(3 * 5 / 0.1) / 9), 4.0])

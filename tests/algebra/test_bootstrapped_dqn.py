@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 
 import numpy as np
@@ -211,3 +212,29 @@ def test_without_the_extra_one_line_names_the_pip_install(monkeypatch, tmp_path)
             str(caught.value) == 'agent bootstrapped-dqn needs an optional dependency: pip install "qposterior[deep]"'
         )
     assert not (tmp_path / "c").exists()
+
+
+def test_the_settings_are_the_published_ones():
+    given = {name: one.default for name, one in inspect.signature(BootstrappedDQNAgent).parameters.items()}
+    wanted = {"heads": 20, "hidden": 50, "batch_size": 128, "replay_capacity": 10_000, "min_replay": 128}
+    wanted |= {"train_every": 1, "target_every": 4, "learning_rate": 1e-3, "mask_probability": 1.0}
+    wanted |= {"noise_scale": 0.0, "epsilon": 0.0, "discount": 0.99}
+    assert {name: given[name] for name in wanted} == wanted
+    sea = qp.make_environment("deep-sea", depth=3)
+    for name, scale in (("bootstrapped-dqn", 5.0), ("bootstrapped-dqn-no-prior", 0.0)):
+        agent = qp.make_agent(name, sea, horizon=2, seed=0)
+        trained = qp.make_agent("bootstrapped-dqn", sea, horizon=2, seed=0, prior_scale=scale)
+        np.testing.assert_array_equal(agent.head_values(3, 0), trained.head_values(3, 0))
+
+
+def test_training_and_dithering_happen_as_often_as_they_are_told():
+    sea = qp.make_environment("deep-sea", depth=4)
+    agent = qp.make_agent(
+        "bootstrapped-dqn", sea, horizon=3, seed=0, heads=2, hidden=4, min_replay=4, batch_size=4, train_every=3
+    )
+    qp.explore(agent, sea, episodes=4, seed=0)
+    assert agent.num_updates == 3  # of 12 steps those numbered 6, 9 and 12
+    dithering = qp.make_agent("bootstrapped-dqn", sea, horizon=3, seed=0, heads=2, hidden=4, epsilon=0.2)
+    best = int(np.argmax(dithering.head_values(dithering._head, 0)))
+    other = sum(dithering.act(0) != best for _ in range(1000))
+    assert abs(other - 100) < 45  # Binomial(1000, 0.1): 4.7 standard deviations

@@ -11,6 +11,8 @@ import qposterior as qp
 from qposterior.experiments.statistics import (
     beats_table,
     bootstrap,
+    bounded_mean,
+    censored_times,
     interquartile_mean,
     kaplan_meier_median,
     measured_column,
@@ -116,9 +118,13 @@ def test_a_summary_counts_failed_runs_apart_and_censored_ones_where_they_could_h
     ]
     runs = pd.DataFrame(rows, columns=["environment", "agent", "depth", "status", "episodes", "learning_time"])
     table = summarise_runs(runs.assign(seed=range(len(rows)), seconds=2.0))
-    assert table[["runs", "failed", "solved"]].to_numpy().tolist() == [[3, 1, 2], [1, 0, 0]]
-    np.testing.assert_allclose(table["mean"], [(80 + 120 + 250) / 3, 201])
-    np.testing.assert_allclose(table["median"], [120, np.inf])
+    assert table[["runs", "failed", "solved"]].to_numpy().tolist() == [[3, 1, 2], [1, 0, 0], [0, 1, 0]]
+    np.testing.assert_allclose(table["mean"], [(80 + 120 + 250) / 3, 201, np.nan])
+    np.testing.assert_allclose(table["median"], [120, np.inf, np.nan])
+    np.testing.assert_allclose(table["iqm"], [(80 + 120 + 250) / 3, 201, np.nan])  # a quarter of 3 is no run
+    assert [bounded_mean(row) for row in table.to_dict(orient="records")][1:] == ["≥ 201.0", "–"]
+    gymnasium_name = runs[:3].assign(environment="qposterior/DeepSea-v0", seed=0, seconds=1.0)
+    np.testing.assert_allclose(censored_times(gymnasium_name)[0], [80, 120, 250])
 
 
 def test_returns_are_averaged_over_runs_and_over_their_last_quarter():
@@ -134,3 +140,39 @@ def test_returns_are_averaged_over_runs_and_over_their_last_quarter():
     np.testing.assert_allclose(table["late_return"], [12.5, -2.0])  # episodes 7 and 8
     np.testing.assert_allclose(table["seconds"], [4.0, 0.5])
     assert table["mean_return_low"][0] == pytest.approx(4.5)  # both draws from the worse run: one time in four
+
+
+def test_a_single_run_has_no_interval():
+    found = bootstrap([np.array([77.0])], lambda groups: float(np.mean(groups[0])))
+    assert found.value == 77.0
+    assert np.isnan([found.low, found.high]).all()
+    assert str(found) == "77"
+    assert str(prob_beats(np.array([1.0]), np.array([2.0]))) == "1"
+    lone = scaling_exponent(np.array([4.0, 8.0]), np.array([10.0, 40.0]), np.array([True, True]))
+    assert lone.value == pytest.approx(2.0)
+    assert np.isnan(lone.high)
+    with pytest.raises(qp.InvalidInputError, match="nan"):
+        bootstrap([np.array([np.nan, 1.0])], lambda groups: float(np.mean(groups[0])))
+
+
+def test_intervals_have_the_width_of_the_standard_error_and_resample_within_groups():
+    rng = np.random.default_rng(2)
+    groups = [rng.normal(0.0, 1.0, 400), rng.normal(100.0, 1.0, 100)]
+    found = bootstrap(groups, lambda parts: float(np.mean([part.mean() for part in parts])))
+    # Sd of the mean of the two means; drawn over both groups it would be tens of times as large.
+    sd = 0.5 * np.sqrt(groups[0].var() / 400 + groups[1].var() / 100)
+    np.testing.assert_allclose([found.value - found.low, found.high - found.value], 1.96 * sd, rtol=0.12)
+
+
+def test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_may_be_anything():
+    rng = np.random.default_rng(4)
+    depths = np.repeat([5.0, 10.0, 20.0], 40)
+    times = depths**2.0 * rng.lognormal(0.0, 0.4, depths.size)
+    found = scaling_exponent(depths, times, np.ones(depths.size, dtype=bool), draws=400)
+    fit = stats.linregress(np.log(depths), np.log(times))
+    np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * fit.stderr, rtol=0.2)
+    # One run of 20 was solved at the greater depth: a third of the resamples have none, and no upper end.
+    depths, solved = np.repeat([4.0, 8.0], 20), np.arange(40) <= 20
+    found = scaling_exponent(depths, np.where(depths == 4.0, rng.lognormal(3.0, 0.3, 40), 200.0), solved)
+    assert found.low < found.value < found.high == np.inf
+    assert str(found).endswith("∞]")

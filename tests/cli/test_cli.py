@@ -289,3 +289,64 @@ def test_help_does_not_load_the_heavy_libraries():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert answer.stdout.strip().splitlines()[-1] == "[]"
+
+
+SWEEP = """
+agents = ["q-learning", "psrl"]
+depths = [4]
+seeds = 1
+episodes = 5
+workers = 1
+json = true
+out = {out}
+
+[env-option]
+variant = "bsuite"
+
+[agent-option.psrl]
+repeats = 2
+"""
+
+
+def test_every_option_of_a_comparison_may_stand_in_a_toml_file(tmp_path):
+    out = tmp_path / "sweep"
+    path = tmp_path / "sweep.toml"
+    path.write_text(SWEEP.format(out=json.dumps(str(out))), encoding="utf-8")
+    answer = call("compare", "deep-sea", "--settings", str(path), "--episodes", "6")
+    assert answer.returncode == 0, answer.stderr
+    assert {row["agent"] for row in json.loads(answer.stdout)} == {"psrl", "q-learning"}
+    runs = json.loads((out / "settings.json").read_text())["runs"]
+    assert {run["agent"]: run["agent_options"] for run in runs} == {"psrl": {"repeats": 2}, "q-learning": {}}
+    assert {run["env_options"]["variant"] for run in runs} == {"bsuite"}
+    assert {run["episodes"] for run in runs} == {6}  # what stands on the command line wins
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("colour = 1", "no option 'colour'"),
+        ('settings = "x.toml"', "no option 'settings'"),
+        ("seeds = 2.5", "2.5"),
+        ("episodes = true", "episodes"),
+        ("resume = 1", "true or false"),
+        ('agents = ["psrl"', "--settings"),
+    ],
+)
+def test_what_is_wrong_in_a_toml_file_is_one_line(tmp_path, line, words):
+    path = tmp_path / "sweep.toml"
+    path.write_text(line, encoding="utf-8")
+    answer = call("compare", "deep-sea", "--settings", str(path), "--agents", "psrl", "--out", str(tmp_path / "out"))
+    assert answer.returncode == 2
+    assert words in answer.stderr
+    assert len(answer.stderr.strip().splitlines()) == 1
+
+
+def test_a_comparison_of_which_every_run_fails_has_failed(tmp_path):
+    common = ("--depths", "4", "--seeds", "1", "--episodes", "5", "--workers", "1", "--agent-option", "r-max:colour=3")
+    answer = call("compare", "deep-sea", "--agents", "r-max", *common, "--out", str(tmp_path / "one"))
+    assert answer.returncode == 1
+    assert "every run failed" in answer.stderr
+    assert "colour" in answer.stderr
+    answer = call("compare", "deep-sea", "--agents", "r-max,random", *common, "--out", str(tmp_path / "two"))
+    assert answer.returncode == 0
+    assert "1 runs failed" in answer.stderr

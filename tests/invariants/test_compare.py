@@ -281,3 +281,110 @@ def test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out(tmp_path):
             assert len(chosen) == (1 if rows is found.runs else 5)
     again = run_grid(grid, out=tmp_path / "store", workers=1, resume=True)
     assert again.runs.equals(found.runs)
+
+
+def test_failed_runs_are_left_out_of_curves_and_returns(tmp_path, reference):
+    from qposterior.experiments.statistics import summarise_returns
+    from qposterior.report.compare_report import regret_curves
+
+    runs, episodes = reference.runs.copy(), reference.episodes.copy()
+    broken = (episodes["agent"] == "psrl") & (episodes["depth"] == 5) & (episodes["seed"] == 1)
+    runs.loc[(runs["agent"] == "psrl") & (runs["depth"] == 5) & (runs["seed"] == 1), "status"] = "failed"
+    found = type(reference)(folder=tmp_path, runs=runs, episodes=episodes[~broken | (episodes["episode"] <= 2)])
+    kept = found.without_failures
+    assert len(kept.runs) == 7
+    assert kept.episodes.equals(episodes[~broken])
+    whole = episodes[(episodes["agent"] == "psrl") & (episodes["depth"] == 5) & (episodes["seed"] == 0)]
+    curves, depth = regret_curves(kept.episodes)
+    assert depth == 5
+    np.testing.assert_allclose(curves["psrl"][1], whole["regret"].cumsum())
+    assert summarise_returns(kept.episodes).set_index(["agent", "depth"]).loc[("psrl", 5), "runs"] == 1
+    # Agents that share no depth have no curve in common.
+    apart = kept.episodes[(kept.episodes["agent"] == "psrl") == (kept.episodes["depth"] == 5)]
+    assert regret_curves(apart) == ({}, None)
+
+
+def test_depths_reach_gymnasium_environments_and_bad_ones_are_found_at_once(tmp_path):
+    common = {"agents": ["r-max"], "seeds": 1, "workers": 1}
+    ours = qp.compare("deep-sea", out=tmp_path / "ours", depths=[4, 6], **common)
+    theirs = qp.compare("qposterior/DeepSea-v0", out=tmp_path / "theirs", depths=[4, 6], **common)
+    assert theirs.runs["learning_time"].tolist() == ours.runs["learning_time"].tolist()
+    for bad, words in (
+        ({"depths": [4, -3]}, "-3"),
+        ({"depths": [4.5]}, "whole numbers"),
+        ({"depths": 4}, "whole numbers"),
+        ({"agents": "psrl"}, "list of names"),
+        ({"seeds": [-1]}, "seed"),
+        ({"episodes": 0}, "episodes"),
+        ({"timeout": -5.0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"transitions": "no"}, "transitions"),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "dask"),
+        ({"prior": qp.GaussianPrior()}, "takes a prior"),
+        ({"agent_options": {"psrl": {"repeats": 2}}}, "not among"),
+    ):
+        with pytest.raises(qp.InvalidInputError, match=words):
+            qp.compare("deep-sea", out=tmp_path / "bad", **({"depths": [4]} | common | bad))
+    with pytest.raises(qp.InvalidInputError, match="depth"):
+        qp.compare("FrozenLake-v1", out=tmp_path / "bad", depths=[4], **common)
+    with pytest.raises(qp.InvalidInputError, match="did you mean 'deep-sea'"):
+        qp.compare("depsea", out=tmp_path / "bad", **common)
+    assert not (tmp_path / "bad").exists()
+    with pytest.raises(qp.InvalidInputError, match="on 'deep-sea'; give 'river-swim' a directory"):
+        qp.compare("river-swim", out=tmp_path / "ours", resume=True, **common)
+
+
+def test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice():
+    from qposterior.experiments.compare import make_grid
+
+    grid = make_grid(
+        "deep-sea",
+        agents=["psrl", "abrl", "psrl"],
+        depths=[4, 4],
+        seeds=[1, 2, 1],
+        prior=qp.GaussianPrior(scale=3.0),
+        agent_options={"psrl": {"repeats": 1}},
+    )
+    assert [(spec.agent, spec.depth, spec.seed) for spec in grid] == [
+        ("psrl", 4, 1),
+        ("abrl", 4, 1),
+        ("psrl", 4, 2),
+        ("abrl", 4, 2),
+    ]
+    psrl, abrl = grid[:2]
+    assert (psrl.prior, psrl.agent_options) == (None, {"repeats": 1})
+    assert (abrl.prior["scale"], abrl.agent_options) == (3.0, {})
+
+
+def test_an_environment_that_exits_is_a_failed_run(tmp_path, monkeypatch):
+    from qposterior.experiments import compare as module
+
+    def leave(*_args, **_options):
+        raise SystemExit(3)
+
+    monkeypatch.setattr(module, "explore", leave)
+    found = qp.compare("deep-sea", agents=["random"], depths=[4], seeds=1, workers=1, out=tmp_path / "sweep")
+    assert found.runs["status"].tolist() == ["failed"]
+    assert "SystemExit" in found.runs["error"].iloc[0]
+
+
+def test_the_record_of_a_folder_is_kept_and_a_broken_one_is_named(tmp_path):
+    options = {"agents": ["random"], "depths": [4], "episodes": 5, "workers": 1}
+    out = tmp_path / "sweep"
+    out.mkdir()
+    (out / ".settings.json.half").write_text("{")  # a kill in the middle of the first write
+    qp.compare("deep-sea", out=out, seeds=1, resume=True, **options)
+    record = json.loads((out / "settings.json").read_text())
+    (out / "settings.json").write_text(json.dumps(record | {"versions": {"qposterior": "0.0"}}))
+    qp.compare("deep-sea", out=out, seeds=2, resume=True, **options)
+    again = json.loads((out / "settings.json").read_text())
+    assert (again["versions"], again["earlier_versions"]) == (record["versions"], [{"qposterior": "0.0"}])
+    (out / "settings.json").write_text("{}")
+    with pytest.raises(qp.InvalidInputError, match="not the record of a comparison"):
+        qp.compare("deep-sea", out=out, seeds=2, resume=True, **options)
+
+
+def test_a_scheduler_that_cannot_be_used_is_one_line(tmp_path):
+    pytest.importorskip("distributed")
+    with pytest.raises(qp.QPosteriorError, match="cannot use the Dask scheduler nonsense"):
+        qp.compare("deep-sea", out=tmp_path / "sweep", engine="dask", scheduler="nonsense://", **GRID)

@@ -128,3 +128,21 @@ def test_the_callback_sees_every_episode():
         Circler(), qp.make_environment("deep-sea", depth=3), episodes=4, callback=lambda r: lengths.append(len(r.rows))
     )
     assert lengths == [1, 2, 3, 4]
+
+
+def test_the_environment_draws_from_the_first_stream_of_the_seed():
+    world = make_world(qp.make_environment("river-swim", length=4), cap=20)
+    seen = []
+    for seed in (0, 1, 7):
+        agent = qp.make_agent("random", world.problem, horizon=5, seed=3)
+        run = qp.explore(agent, world, episodes=2, seed=seed)
+        actions = [step[4] for step in run.transitions]
+        simulator, rng = world.simulator, np.random.default_rng(spawn_seeds(seed)[0])
+        successors = []
+        for number, action in enumerate(actions):
+            if number % 20 == 0:
+                simulator.reset(rng)
+            successors.append(simulator.step(action)[0])
+        assert [step[6] for step in run.transitions] == successors
+        seen.append(tuple(successors))
+    assert len(set(seen)) == 3

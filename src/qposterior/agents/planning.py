@@ -40,7 +40,7 @@ def plan(
         policy = np.full(space.num_states, -1, dtype=np.int64)
         policy[space.pair_state[chosen]] = space.pair_action[chosen]
         later.append(policy)
-        if np.array_equal(best, value):
+        if bonus is None and np.array_equal(best, value):
             break  # stationary: all earlier steps have this same policy
         value = best
     missing = horizon - len(later)

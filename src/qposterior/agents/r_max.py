@@ -16,7 +16,8 @@ from qposterior.world.space import StateActionSpace
 class RMaxAgent(ModelAgent):
     """Plans in a model in which a pair seen fewer than `known_after` times pays `max_reward`.
 
-    With transitions known such a pair keeps its true row; otherwise it pays `max_reward` at every step that is left.
+    With transitions known such a pair keeps its true row; otherwise it pays `max_reward` at every step that is left,
+    or nothing where all rewards are losses: an episode may end at once.
     """
 
     name = "r-max"
@@ -45,7 +46,7 @@ class RMaxAgent(ModelAgent):
         rewards = np.where(known, self.experience.reward_mean, self.max_reward)
         if self.table is not None:
             return plan(self.space, self.table, rewards, horizon=self.horizon, rng=self._rng)
-        bonus = np.where(known, np.nan, self.max_reward)
+        bonus = np.where(known, np.nan, max(self.max_reward, 0.0))
         rows = self.experience.table().spread(self.experience.observed_pairs, self.space.num_pairs)
         return plan(self.space, rows, rewards, horizon=self.horizon, rng=self._rng, bonus=bonus)
 

@@ -36,6 +36,8 @@ class AgentEntry:
     knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
     modules: tuple[str, ...] = ()  # what the optional dependencies in `extra` must provide
     extra: str = ""
+    uses: tuple[str, ...] = ()  # what it is given where that is known
+    takes_prior: bool = False
 
 
 def _sampling_entry(inference: str, summary: str) -> AgentEntry:
@@ -52,6 +54,7 @@ def _sampling_entry(inference: str, summary: str) -> AgentEntry:
         needs=("rewards",),
         summary=summary,
         knowledge=("known", "revealed"),
+        takes_prior=True,
     )
 
 
@@ -107,6 +110,7 @@ AGENTS: dict[str, AgentEntry] = {
         transitions="revealed",
         needs=("horizon", "table", "rewards"),
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
+        takes_prior=True,
     ),
     "abrl-paper": _sampling_entry(
         "adaptive", "the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances"
@@ -142,6 +146,7 @@ AGENTS: dict[str, AgentEntry] = {
         transitions="dirichlet",
         needs=("horizon", "table", "rewards", "max_reward"),
         summary="optimistic value iteration with a Hoeffding bonus",
+        uses=("min_reward",),
     ),
     "bayesian-q-learning": AgentEntry(
         make_fn=BayesianQLearningAgent,
@@ -199,7 +204,7 @@ def make_agent(
     if isinstance(problem, FiniteMDP):
         space = problem.space
         transitions = check_transitions(entry.transitions if transitions is None else transitions)
-        given["max_reward"] = float(problem.rewards.max())
+        given["max_reward"], given["min_reward"] = float(problem.rewards.max()), float(problem.rewards.min())
         if transitions == "known":
             given["table"] = problem.transitions
         if not problem.reward_sd.any() and transitions != "dirichlet":
@@ -216,7 +221,7 @@ def make_agent(
             f"agent {name!r} must be told {', '.join(missing)} of a problem without a table: pass {missing[0]}=… "
             f"(--agent-option {missing[0]}=… on the command line)"
         )
-    settings = {need: given[need] for need in entry.needs if need in given} | options
+    settings = {need: given[need] for need in (*entry.needs, *entry.uses) if need in given} | options
     try:
         return entry.make_fn(space, transitions=transitions, seed=seed, **settings)
     except TypeError as error:

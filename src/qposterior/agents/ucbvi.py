@@ -13,11 +13,13 @@ from qposterior.world.space import StateActionSpace
 
 
 class UCBVIAgent(ModelAgent):
-    """Plans with Q_t = min(most_t, r̄ + γ P̂ V_{t+1} + c · range_t · √(log(S A H / δ) / n)).
+    """Plans with Q_t = min(most_t, r̄ + γ P̂ V_{t+1} + c · size_t · √(log(S A H / δ) / n)).
 
     With h steps left, most_t = max(max_reward, 0) · h is what could still be paid (an episode may end at once), and
-    range_t = |max_reward| · h. The Hoeffding bonus; c = `bonus_scale` is 7 in the theorem and smaller wherever it is
-    run. A pair that was never seen has the whole of most_t.
+    size_t = max(|max_reward|, |min_reward|) · h bounds a return. A pair that was never seen has the whole of most_t.
+
+    A Hoeffding bonus in the manner of UCBVI-CH, smaller than the theorem's 7 H ln(5 S A T / δ) / √n: the logarithm is
+    under the root and without the number of episodes, H is the steps left, and Q is not also cut at its last value.
     """
 
     name = "ucbvi"
@@ -27,6 +29,7 @@ class UCBVIAgent(ModelAgent):
         space: StateActionSpace,
         *,
         max_reward: float,
+        min_reward: float | None = None,
         bonus_scale: float = 0.05,
         failure: float = 0.05,
         transitions: str = "dirichlet",
@@ -38,6 +41,7 @@ class UCBVIAgent(ModelAgent):
                 f"bonus_scale must be 0 or more and failure in (0, 1), got {bonus_scale} and {failure}"
             )
         self.max_reward, self.bonus_scale, self.failure = float(max_reward), bonus_scale, failure
+        self.size = max(abs(max_reward), 0.0 if min_reward is None else abs(min_reward))
 
     def make_plan(self) -> IntArray:
         """Plan backwards with the bonus; ties at random."""
@@ -54,8 +58,8 @@ class UCBVIAgent(ModelAgent):
         """Return ``(K,)`` upper bounds of Q with some steps left, given those of the values after the next."""
         seen = self.experience
         rows = self.table or seen.table().spread(seen.observed_pairs, self.space.num_pairs)
-        most, scale = max(self.max_reward, 0.0) * steps_left, abs(self.max_reward) * steps_left
+        most, size = max(self.max_reward, 0.0) * steps_left, self.size * steps_left
         log_term = np.log(self.space.num_pairs * self.horizon / self.failure)
-        bonus = self.bonus_scale * scale * np.sqrt(log_term / np.maximum(seen.count, 1))
+        bonus = self.bonus_scale * size * np.sqrt(log_term / np.maximum(seen.count, 1))
         q = seen.reward_mean + self.space.discount * rows.expect(value) + bonus
         return np.where(seen.observed, np.minimum(q, most), most)

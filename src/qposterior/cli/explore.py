@@ -85,11 +85,18 @@ def explore_command(environment: str, **options: Any) -> None:
       qposterior explore FrozenLake-v1 --agent q-learning --env-option is_slippery=false --env-option step_cost=0.001
       qposterior explore deep-sea --depth 10 --seeds 5 --out runs/sea
     """
+    from qposterior.experiments.explore import named_world
     from qposterior.experiments.run_directory import RunDirectory
     from qposterior.world.files import write_atomically
 
     _check(options)
-    world = build_world(environment, options)
+    world = named_world(
+        environment,
+        options["env_option"],
+        depth=options["depth"],
+        cap=options["max_steps"],
+        discount=options["discount"],
+    )
     _make_agent(world, options, options["seed"])  # a bad agent or option is found before anything is written
     target = _json_target(options["json_target"], options["force"])
     folder = None
@@ -116,28 +123,6 @@ def explore_command(environment: str, **options: Any) -> None:
         _print_table(runs, world)
         if folder is not None:
             click.echo(f"{folder.path}")
-
-
-def build_world(environment: str, options: dict[str, Any]) -> World:
-    """Return the world of a name or a Gymnasium id with the options of the command line."""
-    from qposterior.environments.registry import ENVIRONMENTS, make_environment
-    from qposterior.errors import unknown_name
-    from qposterior.experiments.explore import make_world
-
-    cap, extra = options["max_steps"], dict(options["env_option"])
-    if environment in ENVIRONMENTS:
-        if options["discount"] is not None:
-            extra["discount"] = options["discount"]
-        if options["depth"] is not None:
-            extra["depth"] = options["depth"]
-        return make_world(make_environment(environment, **extra), cap=cap)
-    if options["depth"] is not None:
-        extra["depth"] = options["depth"]
-    import gymnasium
-
-    if ":" not in environment and environment not in gymnasium.registry:  # Gymnasium imports MODULE of MODULE:ID
-        raise unknown_name("environment", environment, [*ENVIRONMENTS, *gymnasium.registry])
-    return make_world(environment, cap=cap, discount=options["discount"], **extra)
 
 
 def _check(options: dict[str, Any]) -> None:

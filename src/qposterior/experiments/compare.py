@@ -7,21 +7,24 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import import_module
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qposterior.agents.registry import find_agent, make_agent
-from qposterior.environments.registry import ENVIRONMENTS, make_environment
-from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
-from qposterior.experiments.explore import Run, World, explore, make_world, spawn_seeds
+from qposterior.agents.protocol import check_transitions
+from qposterior.agents.registry import AGENTS, find_agent, make_agent
+from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
+from qposterior.experiments.explore import Run, explore, named_world, spawn_seeds
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
-from qposterior.experiments.store import LOCK_FILE, Store, locked, run_key
-from qposterior.model.prior import prior_from_dict
+from qposterior.experiments.store import LOCK_FILE, Store, locked, run_key, with_keys
+from qposterior.model.prior import prior_from_dict, prior_to_dict
 from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
@@ -30,6 +33,11 @@ if TYPE_CHECKING:
 ENGINES = ("local", "dask")
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+NO_WORKERS_AFTER = 60
+"""Seconds within which a Dask scheduler must have a worker."""
+KEPT = "finished runs are kept, --resume goes on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,16 @@ class RunSpec:
     agent_options: dict[str, Any] = field(default_factory=dict)
     label: str | None = None  # what the agent is called in the tables, where one agent runs with several settings
 
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise InvalidInputError(f"episodes must be at least 1, got {self.episodes}")
+        if self.seed < 0:
+            raise InvalidInputError(f"a seed must be 0 or more, got {self.seed}")
+        if self.timeout is not None and not self.timeout > 0.0:
+            raise InvalidInputError(f"timeout must be more than 0 seconds, got {self.timeout}")
+        if self.transitions is not None:
+            check_transitions(self.transitions)
+
     @property
     def key(self) -> tuple[Any, ...]:
         """What tells this run from all others in a store."""
@@ -63,17 +81,16 @@ class Comparison:
     runs: pd.DataFrame  # a row per run, with status and error
     episodes: pd.DataFrame  # a row per episode
 
+    @property
+    def without_failures(self) -> Comparison:
+        """The runs that did not fail, and their episodes."""
+        runs = self.runs[self.runs["status"] != "failed"]
+        kept = with_keys(self.episodes, map(run_key, runs.to_dict(orient="records")))
+        return Comparison(folder=self.folder, runs=runs, episodes=self.episodes[kept])
+
 
 class _TimeUpError(Exception):
     """A run has passed its time."""
-
-
-def build_world(spec: RunSpec) -> World:
-    """Return the world of a run."""
-    if spec.environment in ENVIRONMENTS:
-        size = {} if spec.depth is None else {"depth": spec.depth}
-        return make_world(make_environment(spec.environment, **size, **spec.env_options))
-    return make_world(spec.environment, **spec.env_options)
 
 
 def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -87,7 +104,7 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
     status, error = "done", None
     try:
-        world = build_world(spec)
+        world = named_world(spec.environment, spec.env_options, depth=spec.depth)
         prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
         agent = make_agent(
             spec.agent,
@@ -110,7 +127,7 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         )
     except _TimeUpError:
         status = "timeout"
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # whatever an environment of one's own may do
         status, error = "failed", "".join(traceback.format_exception_only(problem)).strip()
     summary = latest[0].summary() if latest else {"episodes": 0, "seconds": time.perf_counter() - started}
     key = {"agent": spec.label or spec.agent, "environment": spec.environment, "depth": spec.depth, "seed": spec.seed}
@@ -118,30 +135,59 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def make_grid(
-    environment: str, *, agents: Sequence[str], depths: Sequence[int | None], seeds: Sequence[int], **common: Any
+    environment: str, *, agents: Iterable[str], depths: Iterable[int | None], seeds: Iterable[int], **common: Any
 ) -> list[RunSpec]:
-    """Return the runs of a grid, shallow seas first; a bad name is found before anything runs."""
-    for agent in agents:
-        find_agent(agent)
-    if not (agents and depths and seeds):
+    """Return the runs of a grid, shallow seas first; a bad name or depth is found before anything runs.
+
+    The options of `agent_options` that are named like an agent are dictionaries for that agent alone, the others are
+    for all. A prior goes to the agents that take one.
+    """
+    if isinstance(agents, str):
+        raise InvalidInputError(f"agents must be a list of names, got {agents!r}")
+    depths, seeds = _whole_numbers("depths", depths), _whole_numbers("seeds", seeds)
+    entries = {agent: find_agent(agent) for agent in agents}
+    if not (entries and depths and seeds):
         raise InvalidInputError("a comparison needs at least one agent, one depth (or none at all) and one seed")
-    grid = [
-        RunSpec(agent=agent, environment=environment, depth=depth, seed=seed, **common)
+    options, prior = dict(common.pop("agent_options", {})), common.pop("prior", None)
+    for name in options.keys() & AGENTS.keys() - entries.keys():
+        raise InvalidInputError(f"there are options for agent {name!r}, which is not among those compared")
+    if prior is not None and not any(entry.takes_prior for entry in entries.values()):
+        raise InvalidInputError(f"none of {', '.join(entries)} takes a prior; leave it out")
+    shared = {name: value for name, value in options.items() if name not in AGENTS}
+    for depth in depths:
+        named_world(environment, common.get("env_options"), depth=depth)
+    as_dict = prior if prior is None or isinstance(prior, dict) else prior_to_dict(prior)
+    return [
+        RunSpec(
+            agent=agent,
+            environment=environment,
+            depth=depth,
+            seed=seed,
+            prior=as_dict if entries[agent].takes_prior else None,
+            agent_options=shared | options.get(agent, {}),
+            **common,
+        )
         for depth in depths
         for seed in seeds
-        for agent in agents
+        for agent in entries
     ]
-    build_world(grid[0])
-    return grid
+
+
+def _whole_numbers(name: str, values: Iterable[Any]) -> list[Any]:
+    """Return the numbers without repetitions; None stands for no number."""
+    try:
+        return list(dict.fromkeys(None if value is None else index(value) for value in values))
+    except TypeError as error:
+        raise InvalidInputError(f"{name} must be a list of whole numbers, got {values!r}") from error
 
 
 def compare(
     environment: str,
     *,
-    agents: Sequence[str],
+    agents: Iterable[str],
     out: str | Path,
-    depths: Sequence[int] | None = None,
-    seeds: int | Sequence[int] = 20,
+    depths: Iterable[int] | None = None,
+    seeds: int | Iterable[int] = 20,
     engine: str = "local",
     scheduler: str | None = None,
     workers: int | None = None,
@@ -153,12 +199,16 @@ def compare(
 
     `engine="local"` uses the cores of this machine, one thread a worker; `"dask"` a running cluster at `scheduler`, or
     one that is started here and closed. The results are the same, apart from seconds. `resume` does what an earlier,
-    interrupted comparison in `out` has left. `common` are the other fields of `RunSpec`. `progress_fn` gets (runs done,
-    all runs, the row of the last one).
+    interrupted comparison in `out` has left. `common` are the other fields of `RunSpec`; `agent_options={"psrl":
+    {"repeats": 1}}` is for one agent alone. `progress_fn` gets (runs done, all runs, the row of the last one).
     """
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    sizes: list[int | None] = [None] if depths is None else [int(depth) for depth in depths]
-    grid = make_grid(environment, agents=agents, depths=sizes, seeds=[int(seed) for seed in numbers], **common)
+    sizes: Iterable[int | None] = [None] if depths is None else depths
+    grid = make_grid(environment, agents=agents, depths=sizes, seeds=numbers, **common)
+    if (Path(out) / SETTINGS_FILE).exists():
+        others = {run["environment"] for run in read_settings(Path(out))["runs"]} - {environment}
+        if others:
+            raise InvalidInputError(f"{out} holds a comparison on {others.pop()!r}; give {environment!r} a directory")
     return run_grid(
         grid, out=out, engine=engine, scheduler=scheduler, workers=workers, resume=resume, progress_fn=progress_fn
     )
@@ -177,6 +227,9 @@ def run_grid(
     """Run any list of runs into the store in `out`, as `compare` does; the last are started first."""
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
+    if scheduler is not None and engine != "dask":
+        raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
+    grid = list({spec.key: spec for spec in grid}.values())
     folder = Path(out)
     _make_folder(folder, resume=resume)
     with locked(folder):
@@ -211,7 +264,8 @@ def _make_folder(folder: Path, *, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / SETTINGS_FILE).exists() and not resume:
             raise InvalidInputError(f"{folder} holds a comparison; pass --resume to go on with it, or choose another")
-        foreign = [entry.name for entry in folder.iterdir() if entry.name != LOCK_FILE]
+        ours = (LOCK_FILE, f".{SETTINGS_FILE}")  # the second begins the name of a file that a kill left unfinished
+        foreign = [entry.name for entry in folder.iterdir() if not entry.name.startswith(ours)]
         if foreign and not (folder / SETTINGS_FILE).exists():
             raise InvalidInputError(f"{folder} is not empty and holds no comparison; choose another directory")
     except OSError as error:
@@ -221,19 +275,32 @@ def _make_folder(folder: Path, *, resume: bool) -> None:
 def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     """Add the grid to the record of the folder; the same run with other settings is refused, not mixed in."""
     path = folder / SETTINGS_FILE
-    earlier = json.loads(path.read_text())["runs"] if path.exists() else []
-    known = {spec.key: _as_json(spec) for spec in (RunSpec(**fields) for fields in earlier)}
+    before = read_settings(folder) if path.exists() else {"runs": [], "versions": None, "earlier_versions": []}
+    known = {spec.key: _as_json(spec) for spec in (RunSpec(**fields) for fields in before["runs"])}
     for spec in grid:
         wanted = _as_json(spec)
-        before = known.setdefault(spec.key, wanted)
-        if before != wanted:
-            changed = next(name for name in wanted if before.get(name) != wanted[name])
+        had = known.setdefault(spec.key, wanted)
+        if had != wanted:
+            changed = next(name for name in wanted if had.get(name) != wanted[name])
             raise InvalidInputError(
-                f"{folder} has runs with {changed}={before.get(changed)!r}, not {wanted[changed]!r}; give the same "
+                f"{folder} has runs with {changed}={had.get(changed)!r}, not {wanted[changed]!r}; give the same "
                 "settings to go on with it, or choose another directory"
             )
-    record = {"runs": list(known.values()), "versions": versions()}
+    now, then = versions(), before["versions"]
+    earlier_versions = before["earlier_versions"] + ([] if then in (None, now) else [then])
+    record = {"runs": list(known.values()), "versions": now, "earlier_versions": earlier_versions}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the record of a comparison: `runs`, `versions` and those of earlier parts of it."""
+    path = folder / SETTINGS_FILE
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        earlier = list(record.get("earlier_versions", []))
+        return {"runs": list(record["runs"]), "versions": dict(record["versions"]), "earlier_versions": earlier}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path} is not the record of a comparison: {error!r}") from error
 
 
 def _as_json(spec: RunSpec) -> dict[str, Any]:
@@ -257,7 +324,12 @@ def _results(
     with _environment(ONE_THREAD):
         # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
         pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
-        yield from pool(joblib.delayed(_run_in_worker)(spec, os.getpid()) for spec in reversed(specs))
+        # A worker that has compiled a lot is replaced by a new one, which is nothing to warn of.
+        warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        try:
+            yield from pool(joblib.delayed(_run_in_worker)(spec, os.getpid()) for spec in reversed(specs))
+        except joblib.externals.loky.process_executor.TerminatedWorkerError as error:
+            raise QPosteriorError(f"a worker died (out of memory, or killed by its environment); {KEPT}") from error
 
 
 def _run_in_worker(spec: RunSpec, parent: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -293,11 +365,18 @@ def _dask_results(
                     n_workers=workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None
                 )
             )
-        client = stack.enter_context(distributed.Client(address))
+        try:
+            client = stack.enter_context(distributed.Client(address))
+            client.wait_for_workers(1, timeout=NO_WORKERS_AFTER)
+        except (OSError, ValueError) as error:  # a timeout is an OSError
+            raise QPosteriorError(f"cannot use the Dask scheduler {address}: {error}") from error
         futures = client.map(run_one, list(reversed(specs)), pure=False, retries=2)
-        for future in distributed.as_completed(futures):
-            yield future.result()
-            future.release()
+        try:
+            for future in distributed.as_completed(futures):
+                yield future.result()
+                future.release()
+        except (distributed.KilledWorker, CancelledError, OSError) as error:
+            raise QPosteriorError(f"the Dask cluster was lost: {' '.join(str(error).split())[:200]}; {KEPT}") from error
 
 
 @contextmanager

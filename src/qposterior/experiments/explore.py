@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
+from qposterior.environments.registry import ENVIRONMENTS, make_environment
 from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator, space_of_gymnasium
-from qposterior.errors import InvalidInputError
+from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.metrics import (
     bsuite_learning_time,
     found_episode,
@@ -117,6 +118,8 @@ class Run:
     @property
     def bsuite_learning_time(self) -> int | None:
         """The learning time by bsuite's rule: fewer than 90 % bad episodes so far."""
+        if self.world.truth is None:
+            return None
         return bsuite_learning_time([row["bad"] for row in self.rows])
 
     @property
@@ -178,6 +181,30 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     name = mdp.name if mdp is not None else (made.spec.id if made.spec else type(made.unwrapped).__name__)
     cap = cap or limit or (default_cap(mdp) if mdp is not None else DEFAULT_CAP)
     return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
+
+
+def named_world(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    depth: int | None = None,
+    cap: int | None = None,
+    discount: float | None = None,
+) -> World:
+    """Return the world of one of our environments or of a Gymnasium id (MODULE:ID imports MODULE first).
+
+    `depth` sets its size; a Gymnasium environment gets it as the option `depth`.
+    """
+    import gymnasium
+
+    given = dict(options or {}) | ({} if depth is None else {"depth": depth})
+    if name in ENVIRONMENTS:
+        if discount is not None:
+            given["discount"] = discount
+        return make_world(make_environment(name, **given), cap=cap)
+    if ":" not in name and name not in gymnasium.registry:
+        raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
+    return make_world(name, **({"cap": cap, "discount": discount} | given))
 
 
 def default_cap(mdp: FiniteMDP) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qposterior.environments.registry import ENVIRONMENTS
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.metrics import TRAILING_EPISODES
 from qposterior.world.arrays import BoolArray, FloatArray
@@ -17,18 +18,33 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 LEVEL = 0.95
+SEAS = ("deep-sea", ENVIRONMENTS["deep-sea"].gymnasium_id)
+"""Where the paper's learning time is the rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A number and its bootstrap interval."""
+    """A number and its bootstrap interval; nan where a single run says nothing of others."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.value:.4g}{interval(self.low, self.high, '.4g')}"
+
+
+def bounded_mean(row: Mapping[Any, Any], name: str = "mean", low: str = "low", high: str = "high") -> str:
+    """Return a learning time of `summarise_runs` with its interval as text, "≥" before a lower bound."""
+    if np.isnan(row[name]):
+        return "–"
+    bound = "" if row["solved"] == row["runs"] else "≥ "
+    return f"{bound}{row[name]:.1f}{interval(row[low], row[high])}"
+
+
+def interval(low: float, high: float, form: str = ".1f") -> str:
+    """Return " [low, high]" in this format, or nothing where there is no interval."""
+    return "" if np.isnan(low) or np.isnan(high) else f" [{low:{form}}, {high:{form}}]".replace("inf", "∞")
 
 
 def interquartile_mean(values: FloatArray) -> float:
@@ -41,19 +57,28 @@ def interquartile_mean(values: FloatArray) -> float:
 def bootstrap(
     groups: Sequence[FloatArray], statistic_fn: Callable[[list[FloatArray]], float], *, seed: Any = 0
 ) -> Estimate:
-    """Return a statistic of several groups with its interval: seeds are drawn again within each group (stratified)."""
+    """Return a statistic of several groups with its interval: seeds are drawn again within each group (stratified).
+
+    Percentiles, as usual in the field; of a skewed sample they are a little too narrow: of the mean of 20 lognormal
+    times (σ = 0.5) nominal 95 % hold in 91 %, of 5 in 81 %.
+    """
     rng = np.random.default_rng(seed)
     if any(len(group) == 0 for group in groups):
         raise InvalidInputError("every group needs at least one run")
+    if any(np.isnan(group).any() for group in groups):
+        raise InvalidInputError("a statistic needs numbers, got nan; a run that has not learned is inf or its limit")
+    if all(len(group) == 1 for group in groups):
+        return Estimate(value=float(statistic_fn(list(groups))), low=float("nan"), high=float("nan"))
     again = [statistic_fn([group[rng.integers(len(group), size=len(group))] for group in groups]) for _ in range(DRAWS)]
-    low, high = np.nanquantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    low, high = np.quantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
     return Estimate(value=float(statistic_fn(list(groups))), low=float(low), high=float(high))
 
 
 def kaplan_meier_median(times: FloatArray, is_observed: BoolArray) -> float:
-    """Return the median of censored times by the Kaplan–Meier estimate; inf where more than half are censored.
+    """Return the median of censored times by the Kaplan–Meier estimate; inf where it stays above ½.
 
-    `is_observed` False: the run was stopped at its time without having learned.
+    `is_observed` False: the run was stopped at its time without having learned. Without censoring it is the middle
+    time, the lower of two.
     """
     order = np.lexsort((~np.asarray(is_observed), times))  # at equal times, events before censorings
     survival, at_risk = 1.0, len(times)
@@ -71,7 +96,8 @@ def scaling_exponent(
 ) -> Estimate:
     """Return b of log T = a + b log depth + σ z by maximum likelihood, censored runs at their limit (a Tobit fit).
 
-    The interval resamples seeds within each depth.
+    The interval resamples seeds within each depth; a resample in which one depth alone is solved bounds the exponent
+    from below only, and counts as ∞. With one run a depth there is no interval.
     """
     return scaling_law(depths, times, is_observed, seed=seed, draws=draws)[1]
 
@@ -88,13 +114,15 @@ def scaling_law(
         raise InvalidInputError("an exponent needs solved runs at two depths or more")
     rng = np.random.default_rng(seed)
     groups = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
+    intercept, slope = _tobit_fit(depths, times, is_observed)
+    if all(group.size == 1 for group in groups):
+        return intercept, Estimate(value=slope, low=float("nan"), high=float("nan"))
     again = []
     for _ in range(draws):
         chosen = np.concatenate([rng.choice(group, group.size) for group in groups])
-        if np.unique(depths[chosen][is_observed[chosen]]).size >= 2:
-            again.append(_tobit_fit(depths[chosen], times[chosen], is_observed[chosen])[1])
-    low, high = np.quantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    intercept, slope = _tobit_fit(depths, times, is_observed)
+        is_fit = np.unique(depths[chosen][is_observed[chosen]]).size >= 2
+        again.append(_tobit_fit(depths[chosen], times[chosen], is_observed[chosen])[1] if is_fit else np.inf)
+    low, high = np.quantile(again, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="inverted_cdf")
     return intercept, Estimate(value=slope, low=float(low), high=float(high))
 
 
@@ -124,8 +152,8 @@ def prob_beats(
 
     Given lists of groups (one per task), the mean of the probabilities of the tasks, seeds resampled within each group.
     """
-    ours = [np.asarray(group, dtype=float) for group in (one if isinstance(one, list) else [one])]
-    theirs = [np.asarray(group, dtype=float) for group in (other if isinstance(other, list) else [other])]
+    ours = [np.asarray(group, dtype=float) for group in ([one] if isinstance(one, np.ndarray) else one)]
+    theirs = [np.asarray(group, dtype=float) for group in ([other] if isinstance(other, np.ndarray) else other)]
 
     def share(groups: list[FloatArray]) -> float:
         pairs = zip(groups[: len(ours)], groups[len(ours) :], strict=True)
@@ -139,7 +167,7 @@ def censored_times(runs: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
 
     On Deep Sea that is its last episode; the trailing-mean rule of other problems needs 100 episodes to be sure.
     """
-    is_sea = (runs["environment"] == "deep-sea").to_numpy()
+    is_sea = runs["environment"].isin(SEAS).to_numpy()
     episodes = runs["episodes"].to_numpy(dtype=float)
     last = np.where(is_sea, episodes, np.maximum(episodes - (TRAILING_EPISODES - 1), 1.0))
     solved = runs["learning_time"].notna().to_numpy()
@@ -179,22 +207,22 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per agent and depth of a comparison: solved, mean learning time with its interval, median, seconds.
 
     A run that has not learned counts at the last episode at which it could have shown it: the mean is then a lower
-    bound. Failed runs are counted apart.
+    bound. Failed runs are counted apart, and where all have failed the numbers are nan.
     """
     import pandas as pd
 
     rows = []
     for _, everything in runs.fillna({"depth": -1}).groupby(["environment", "agent", "depth"], sort=True):
         group = everything[everything["status"] != "failed"]
-        if group.empty:
-            continue
         times, solved = censored_times(group)
-        mean = bootstrap([times], lambda groups: float(np.mean(groups[0])))
-        middle = bootstrap([times], lambda groups: interquartile_mean(groups[0]))
-        depth = int(group["depth"].iloc[0])
+        mean = middle = Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
+        if times.size:
+            mean = bootstrap([times], lambda groups: float(np.mean(groups[0])))
+            middle = bootstrap([times], lambda groups: interquartile_mean(groups[0]))
+        depth = int(everything["depth"].iloc[0])
         rows.append(
             {
-                "agent": group["agent"].iloc[0],
+                "agent": everything["agent"].iloc[0],
                 "depth": None if depth == -1 else depth,
                 "runs": len(group),
                 "failed": len(everything) - len(group),
@@ -205,7 +233,7 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
                 "iqm": middle.value,
                 "iqm_low": middle.low,
                 "iqm_high": middle.high,
-                "median": kaplan_meier_median(times, solved),
+                "median": kaplan_meier_median(times, solved) if times.size else float("nan"),
                 "seconds": float(group["seconds"].mean()),
             }
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,17 @@ class Store:
     def finished(self) -> set[tuple[Any, ...]]:
         """Return the keys of the runs that need not be run again: done, or past their time."""
         query = f"SELECT {', '.join(RUN_KEY)} FROM runs WHERE status IN ('done', 'timeout')"
-        return {tuple(row) for row in self._connection.execute(query)}
+        with self._reading():
+            return {tuple(row) for row in self._connection.execute(query)}
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        import pandas as pd
+
+        try:
+            yield
+        except (sqlite3.Error, pd.errors.DatabaseError) as error:
+            raise QPosteriorError(f"cannot read the store {self.path}: {' '.join(str(error).split())}") from error
 
     def runs(self) -> pd.DataFrame:
         """Return the table of runs, in the order of their keys."""
@@ -92,7 +102,8 @@ class Store:
     def _table(self, name: str, order: str) -> pd.DataFrame:
         import pandas as pd
 
-        table = pd.read_sql_query(f"SELECT * FROM {name} ORDER BY {order}", self._connection)
+        with self._reading():
+            table = pd.read_sql_query(f"SELECT * FROM {name} ORDER BY {order}", self._connection)
         table["depth"] = table["depth"].where(table["depth"] != NO_DEPTH, None)
         for column in table.columns.intersection(["regret", "policy_regret", "cumulative_regret"]):
             table[column] = table[column].astype(float)  # nothing but NULL where the truth is not known
@@ -114,7 +125,7 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def run_key(run: dict[str, Any]) -> tuple[Any, ...]:
+def run_key(run: Mapping[Any, Any]) -> tuple[Any, ...]:
     """Return what tells a run from all others in a store."""
     return run["agent"], run["environment"], _key_depth(run["depth"]), run["seed"]
 
@@ -127,8 +138,8 @@ def with_keys(rows: pd.DataFrame, keys: Iterable[tuple[Any, ...]]) -> BoolArray:
     return np.asarray(pd.MultiIndex.from_frame(found).isin(list(keys)))
 
 
-def _key_depth(depth: int | None) -> int:
-    return NO_DEPTH if depth is None else depth
+def _key_depth(depth: float | None) -> int:
+    return NO_DEPTH if depth is None or depth != depth else int(depth)
 
 
 def _with_key(rows: list[dict[str, Any]], run: dict[str, Any]) -> list[dict[str, Any]]:

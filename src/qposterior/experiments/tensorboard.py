@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -29,15 +30,17 @@ def run_name(row: dict[str, Any]) -> str:
     return f"{row['agent']}{size}-seed-{row['seed']}"
 
 
-def write_events(folder: str | Path, rows: Iterable[dict[str, Any]]) -> Path | None:
-    """Write the episodes of one run as event files into a folder of its own and return it; None if it has them already.
+def write_events(folder: str | Path, rows: Iterable[dict[str, Any]], *, replace: bool = False) -> Path | None:
+    """Write the episodes of one run as event files into a folder of its own and return it.
 
+    If it has them already nothing is written and None returned, unless they are to be replaced: the run was made again.
     The step is the episode, and the clock starts at 0 with the run: files of equal runs differ in seconds alone.
     """
     rows = list(rows)
     target = Path(folder) / FOLDER / run_name(rows[0])
-    if target.exists():
+    if target.exists() and not replace:
         return None
+    shutil.rmtree(target, ignore_errors=True)
     clock = regret = 0.0
     with import_writer()(logdir=str(target)) as writer:
         for row in rows:

@@ -6,23 +6,25 @@ import base64
 import json
 from importlib import import_module
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.experiments.compare import Comparison
-from qposterior.experiments.run_directory import SETTINGS_FILE
+from qposterior.experiments.compare import Comparison, read_settings
 from qposterior.experiments.statistics import (
     Estimate,
     beats_table,
+    bounded_mean,
     censored_times,
+    interval,
     measured_column,
     scaling_law,
     summarise_returns,
     summarise_runs,
 )
-from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, save_figure, tidy
+from qposterior.report.figures import agent_colours, import_pyplot, save_figure, tidy
 from qposterior.report.page import HEAD, SORT_SCRIPT
 from qposterior.world.files import write_atomically
 
@@ -35,8 +37,9 @@ MOST_EPISODES = 400_000
 
 LEARNING_COLUMNS = ("agent", "depth", "solved", "failed", "mean learning time", "IQM", "median", "seconds a run")
 LEARNING_NOTE = (
-    "Mean learning time with a 95 % bootstrap interval over seeds; “≥”: some runs did not learn and count at the "
-    "episodes they had. IQM: the mean of the middle half. Median by Kaplan–Meier."
+    "Mean learning time with a 95 % bootstrap interval over seeds (from a few seeds it is too narrow); “≥” and "
+    "triangles: some runs did not learn and count at the last episode at which they could have shown it. IQM: the mean "
+    "of the middle half. Median by Kaplan–Meier. Curves end with the shortest run: compare with --full for longer ones."
 )
 RETURN_COLUMNS = ("agent", "depth", "runs", "mean return", "mean return, last quarter", "seconds a run")
 RETURN_NOTE = (
@@ -93,30 +96,32 @@ def write_compare_report(found: Comparison) -> Path:
         markup = import_module("markupsafe").Markup
     except ImportError as error:
         raise MissingExtraError("writing the report", "report") from error
-    runs = found.runs[found.runs["status"] != "failed"]
+    finished = found.without_failures
+    runs, episodes = finished.runs, finished.episodes
     if runs.empty:
         raise InvalidInputError(f"{found.folder} has no finished run to report on")
     environment = str(runs["environment"].iloc[0])
     table = summarise_runs(found.runs)
-    measured = measured_column(found.episodes)
+    measured = measured_column(episodes)
     is_known = measured == "regret"
-    curves, depth = regret_curves(found.episodes)
+    curves, depth = regret_curves(episodes)
     figures = [(f"Cumulative {measured}{_at(depth)}", regret_plot(graphs, curves, measured))]
     laws = scaling_laws(runs) if table["depth"].nunique() > 1 and is_known else None
     if laws is not None:
         figures.append(("Learning time over depth", learning_time_plot(graphs, table, laws)))
-    settings = json.loads((found.folder / SETTINGS_FILE).read_text())
-    shown = {"versions": settings["versions"], "first run": settings["runs"][0], "runs": len(settings["runs"])}
-    failed = len(found.runs) - len(runs)
+    settings = read_settings(found.folder)
+    shown = {name: settings[name] for name in ("versions", "earlier_versions") if settings[name]}
+    shown |= {"first run": settings["runs"][0], "runs": len(settings["runs"])}
+    failed, agents = len(found.runs) - len(runs), table["agent"].nunique()
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(
         title=f"Agents on {environment}",
-        words=f"{len(runs)} runs of {table['agent'].nunique()} agents"
-        + (f"; {failed} runs failed and are left out." if failed else "."),
+        words=f"{len(runs)} run{'s' * (len(runs) != 1)} of {agents} agent{'s' * (agents != 1)}"
+        + (f"; {failed} more failed and are left out." if failed else "."),
         library=markup(offline.get_plotlyjs()),
         columns=LEARNING_COLUMNS if is_known else RETURN_COLUMNS,
         note=LEARNING_NOTE if is_known else RETURN_NOTE,
-        rows=_learning_rows(table) if is_known else _return_rows(summarise_returns(found.episodes)),
+        rows=_learning_rows(table) if is_known else _return_rows(summarise_returns(episodes)),
         plots=[(heading, markup(plot.to_html(full_html=False, include_plotlyjs=False))) for heading, plot in figures],
         exponents=exponent_lines(laws or {}),
         beats=beats_cells(runs) if is_known else [],
@@ -131,13 +136,14 @@ def write_compare_report(found: Comparison) -> Path:
 def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any]], int | None]:
     """Return per agent the mean cumulative regret (or return) at the largest depth that all have, with 95 % bands.
 
-    Curves go as far as the shortest run: a run ends at its learning time unless all episodes were asked for.
+    Agents that share no depth have none. Curves go as far as the shortest run: a run ends at its learning time unless
+    all episodes were asked for.
     """
-    filled = episodes.fillna({"depth": -1})
-    tried = [{int(depth) for depth in group["depth"].unique()} for _, group in filled.groupby("agent")]
+    sizes = episodes["depth"].astype(float).fillna(-1.0).astype(int)
+    tried = [set(group) for _, group in sizes.groupby(episodes["agent"])]
     common = set.intersection(*tried) if tried else set()
     depth = max(common) if common else -1
-    chosen = episodes[episodes["depth"].fillna(-1).astype(int) == depth] if common else episodes
+    chosen = episodes[sizes == depth]
     column, curves = measured_column(episodes), {}
     for agent, group in chosen.groupby("agent", sort=True):
         parts = [one.sort_values("episode")[column].cumsum().to_numpy() for _, one in group.groupby("seed")]
@@ -150,9 +156,9 @@ def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, tuple[Any, Any, Any
 
 def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]], measured: str) -> Any:
     """Return the interactive curves of what is measured; band and line of an agent share a legend entry."""
-    figure = graphs.Figure()
+    figure, colours = graphs.Figure(), agent_colours(curves)
     for agent, (episode, mean, error) in curves.items():
-        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        colour = colours[agent]
         band = {
             "x": np.concatenate([episode, episode[::-1]]),
             "y": np.concatenate([mean + error, (mean - error)[::-1]]),
@@ -186,10 +192,10 @@ def scaling_laws(runs: pd.DataFrame) -> Laws:
 
 def learning_time_plot(graphs: Any, table: pd.DataFrame, laws: Laws) -> Any:
     """Return learning time over depth on log axes; the fitted lines know that unsolved runs are censored."""
-    figure = graphs.Figure()
+    figure, colours = graphs.Figure(), agent_colours(table["agent"].unique())
     for name, group in table.groupby("agent", sort=True):
         agent = str(name)
-        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        colour = colours[agent]
         depth, mean = group["depth"].to_numpy(dtype=float), group["mean"].to_numpy(dtype=float)
         bars = {"array": group["high"] - mean, "arrayminus": mean - group["low"], "type": "data", "symmetric": False}
         symbols = np.where(group["solved"] == group["runs"], "circle", "triangle-up")  # an arrow where it is a bound
@@ -213,7 +219,7 @@ def learning_time_plot(graphs: Any, table: pd.DataFrame, laws: Laws) -> Any:
 def exponent_lines(laws: Laws) -> list[str]:
     """Return a line per agent with its scaling exponent."""
     return [
-        f"{agent}: depth^{slope.value:.2f}, 95 % interval {slope.low:.2f} to {slope.high:.2f}"
+        f"{agent}: depth^{slope.value:.2f}{interval(slope.low, slope.high, '.2f')}"
         for agent, (_, slope) in laws.items()
     ]
 
@@ -225,7 +231,8 @@ def beats_cells(runs: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
         return []
     agents = sorted(set(table["agent"]))
     shown = {
-        (row.agent, row.other): f"{row.prob_beats:.2f} [{row.low:.2f}, {row.high:.2f}]" for row in table.itertuples()
+        (row["agent"], row["other"]): f"{row['prob_beats']:.2f}{interval(row['low'], row['high'], '.2f')}"
+        for row in table.to_dict(orient="records")
     }
     return [(agent, {other: shown.get((agent, other), "–") for other in agents}) for agent in agents]
 
@@ -234,14 +241,16 @@ def _paper_figures(
     folder: Path, curves: dict[str, Any], depth: int | None, measured: str, table: pd.DataFrame, laws: Laws | None
 ) -> None:
     plt = import_pyplot()
-    figure, axes = plt.subplots(figsize=(6.0, 3.8), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+    colours = agent_colours(curves)
     for agent, (episode, mean, error) in curves.items():
-        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
-        axes.plot(episode, mean, color=colour, label=agent)
+        colour = colours[agent]
+        axes.plot(episode, mean, color=colour, label=fill(agent, LEGEND_WIDTH))
         axes.fill_between(episode, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0.0)
     axes.set(xlabel="episode", ylabel=f"cumulative {measured} (reward)", title=f"cumulative {measured}{_at(depth)}")
     tidy(axes)
-    axes.legend(frameon=False)
+    if curves:
+        figure.legend(loc="outside right upper", frameon=False)
     save_figure(figure, folder / measured)
     if laws is not None:
         save_figure(learning_time_figure(table, laws), folder / "learning_time")
@@ -254,15 +263,15 @@ def learning_time_figure(table: pd.DataFrame, laws: Laws) -> Any:
     """
     plt = import_pyplot()
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    beside = np.linspace(0.97, 1.03, table["agent"].nunique())
+    beside, colours = np.linspace(0.97, 1.03, table["agent"].nunique()), agent_colours(table["agent"].unique())
     for (name, group), shift in zip(table.groupby("agent", sort=True), beside, strict=True):
         agent = str(name)
-        colour = AGENT_COLOURS.get(agent, OTHER_COLOUR)
+        colour = colours[agent]
         solved = (group["solved"] == group["runs"]).to_numpy()
         depth, mean = shift * group["depth"].to_numpy(float), group["mean"].to_numpy(float)
         bars = np.stack([mean - group["low"], group["high"] - mean])
         axes.errorbar(depth, mean, yerr=bars, fmt="none", ecolor=colour, elinewidth=1.0)
-        axes.plot(depth[solved], mean[solved], "o", color=colour, markersize=5, label=agent)
+        axes.plot(depth[solved], mean[solved], "o", color=colour, markersize=5, label=fill(agent, LEGEND_WIDTH))
         axes.plot(depth[~solved], mean[~solved], "^", color=colour, markersize=6, markerfacecolor="none")
         if agent in laws:
             intercept, slope = laws[agent]
@@ -284,6 +293,8 @@ def _downloads(found: Comparison) -> list[tuple[str, str]]:
     return files
 
 
+LEGEND_WIDTH = 28
+
 Cell = tuple[str, Any]
 """What a cell shows, and what it is sorted by."""
 
@@ -293,19 +304,19 @@ def _learning_rows(table: pd.DataFrame) -> list[list[Cell]]:
 
 
 def _learning_cells(row: dict[Any, Any]) -> list[Cell]:
-    bound = "" if row["solved"] == row["runs"] else "≥ "
     return [
         *_name_cells(row),
-        (f"{row['solved']}/{row['runs']}", row["solved"] / row["runs"]),
+        (f"{row['solved']}/{row['runs']}", row["solved"] / max(row["runs"], 1)),
         (str(row["failed"]), row["failed"]),
-        (f"{bound}{row['mean']:.1f} [{row['low']:.1f}, {row['high']:.1f}]", row["mean"]),
-        (f"{row['iqm']:.1f} [{row['iqm_low']:.1f}, {row['iqm_high']:.1f}]", row["iqm"]),
-        (
-            "–" if np.isinf(row["median"]) else f"{row['median']:.0f}",
-            "1e99" if np.isinf(row["median"]) else row["median"],
-        ),
-        (f"{row['seconds']:.2f}", row["seconds"]),
+        (bounded_mean(row), _sortable(row["mean"])),
+        (bounded_mean(row, "iqm", "iqm_low", "iqm_high"), _sortable(row["iqm"])),
+        (f"{row['median']:.0f}" if np.isfinite(row["median"]) else "–", _sortable(row["median"])),
+        ("–" if np.isnan(row["seconds"]) else f"{row['seconds']:.2f}", _sortable(row["seconds"])),
     ]
+
+
+def _sortable(value: float) -> float:
+    return value if np.isfinite(value) else 1e99
 
 
 def _return_rows(table: pd.DataFrame) -> list[list[Cell]]:
@@ -314,7 +325,7 @@ def _return_rows(table: pd.DataFrame) -> list[list[Cell]]:
             *_name_cells(row),
             (str(row["runs"]), row["runs"]),
             *(
-                (f"{row[name]:.3g} [{row[f'{name}_low']:.3g}, {row[f'{name}_high']:.3g}]", row[name])
+                (f"{row[name]:.3g}{interval(row[f'{name}_low'], row[f'{name}_high'], '.3g')}", row[name])
                 for name in ("mean_return", "late_return")
             ),
             (f"{row['seconds']:.2f}", row["seconds"]),

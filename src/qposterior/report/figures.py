@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +36,16 @@ AGENT_COLOURS = {
     "bootstrapped-dqn-no-prior": "#999933",
 }
 OTHER_COLOUR = "#000000"
+OTHER_COLOURS = (OTHER_COLOUR, "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#661100", "#999933")
 ACTION_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def agent_colours(agents: Iterable[str]) -> dict[str, str]:
+    """Return a colour for every agent: its own, or for a label one that is not taken yet, while there are some."""
+    known = {agent: AGENT_COLOURS[agent] for agent in agents if agent in AGENT_COLOURS}
+    others = [agent for agent in agents if agent not in AGENT_COLOURS]
+    free = [colour for colour in OTHER_COLOURS if colour not in known.values()] or list(OTHER_COLOURS)
+    return known | dict(zip(others, cycle(free), strict=False))
 
 
 def import_pyplot() -> Any:
@@ -91,7 +102,8 @@ def trace_figure(trace: pd.DataFrame, *, title: str = "") -> Any:
         panels[0].set(ylabel="Bellman error", yscale="log")
         panels[1].plot(step, trace["tolerance"], color="#D55E00", linewidth=1.2, label="old data")
         panels[1].plot(step, trace["new_tolerance"], color="#D55E00", linewidth=1.0, linestyle=":", label="new data")
-        last = np.flatnonzero(trace["episode"].to_numpy()[1:] != trace["episode"].to_numpy()[:-1])
+        episode = trace["episode"].to_numpy()
+        last = np.flatnonzero(np.append(episode[1:] != episode[:-1], True))
         panels[1].plot(step[last], trace["tolerance"].to_numpy()[last], "*", color="#000000", markersize=5)
         panels[1].set(ylabel="tolerance", yscale="log")
         panels[1].legend(frameon=False, loc="upper right", fontsize=8)

@@ -9,7 +9,8 @@ HEAD = """<!doctype html>
 <link rel="icon" href="data:,">
 <style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: 0.25rem 0.8rem; text-align: right; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
+th, td { padding: 0.25rem 0.8rem; text-align: right; }
 th { border-bottom: 2px solid #444; } table.sorts th { cursor: pointer; }
 th:first-child, td:first-child, td.name, th.name { text-align: left; }
 tr + tr td { border-top: 1px solid #ddd; } tr.best td { font-weight: 600; }
