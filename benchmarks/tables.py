@@ -103,7 +103,9 @@ READING = (
     "psrl-deterministic, r-max and PSRL with the UBE settings). r-max knows the transitions, psrl, rlsvi and ucbvi "
     "count successors, q-learning, bayesian-q-learning and the networks are model-free, the rest is shown the row of "
     "a pair on its first visit. abrl-fixed settles its tolerance in the first 40 updates, which at depth 10 is the "
-    "whole run: there it is abrl-paper. Seconds are wall-clock, two runs side by side.\n"
+    "whole run: there it is abrl-paper. In the paper variant action 0 is right in every cell, which helps the "
+    "networks (an untrained one tends to prefer one action everywhere); in the bsuite variant the right action is "
+    "drawn per cell. Seconds are wall-clock, beside other runs.\n"
 )
 
 

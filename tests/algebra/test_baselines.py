@@ -197,7 +197,7 @@ def test_q_learning_moves_towards_the_target_and_dithers():
 def test_r_max_stays_optimistic_where_everything_costs():
     """Four steps at −1 against one: what was not tried may end at once, so it is tried."""
     edges = [(s, 0, s + 1, 1.0, -1.0) for s in range(4)] + [(0, 1, 4, 1.0, -1.0)]
-    mdp = qp.FiniteMDP.from_edges(edges, goal=[4])
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[4], initial=[1.0, 0.0, 0.0, 0.0, 0.0])
     for transitions in ("known", "revealed", "dirichlet"):
         for seed in range(4):
             agent = qp.make_agent("r-max", mdp, horizon=20, transitions=transitions, known_after=1, seed=seed)

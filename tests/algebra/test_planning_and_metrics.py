@@ -84,7 +84,7 @@ def test_found_episode_is_the_first_optimal_return():
     assert found_episode([0.1], 0.99) is None
 
 
-@pytest.mark.parametrize("environment", ["deep-sea", "two-state"])
+@pytest.mark.parametrize("environment", ["deep-sea", "two-state", "river-swim"])
 def test_random_regret_is_that_of_random_episodes(environment):
     mdp = qp.make_environment(environment)
     agent = qp.make_agent("random", mdp, horizon=9, seed=1)

@@ -171,6 +171,9 @@ def test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_
     found = scaling_exponent(depths, times, np.ones(depths.size, dtype=bool), draws=400)
     fit = stats.linregress(np.log(depths), np.log(times))
     np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * fit.stderr, rtol=0.2)
+    # Equal runs at each depth: every resample within the depths is the same one.
+    same = scaling_exponent(np.repeat([5.0, 10.0, 20.0], 5), np.repeat([10.0, 60.0, 100.0], 5), np.ones(15, dtype=bool))
+    np.testing.assert_allclose([same.low, same.high], same.value)
     # One run of 20 was solved at the greater depth: a third of the resamples have none, and no upper end.
     depths, solved = np.repeat([4.0, 8.0], 20), np.arange(40) <= 20
     found = scaling_exponent(depths, np.where(depths == 4.0, rng.lognormal(3.0, 0.3, 40), 200.0), solved)

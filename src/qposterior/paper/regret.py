@@ -18,12 +18,15 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "psrl, flat rows": ("psrl", {"layered": False, "concentration": 1.0}),  # Dirichlet(1) on all states
     "bootstrapped-dqn": ("bootstrapped-dqn", {}),
     "bootstrapped-dqn-no-prior": ("bootstrapped-dqn-no-prior", {}),
+    "bootstrapped-dqn, drawn actions": ("bootstrapped-dqn", {}),
     "abrl-paper": ("abrl-paper", {}),
     "abrl": ("abrl", {}),
     "psrl-deterministic": ("psrl-deterministic", {}),
 }
 BASELINES = [name for name in AGENTS if name.startswith(("psrl", "boot")) and name != "psrl-deterministic"]
-COLOURS = AGENT_COLOURS | {"psrl, flat rows": "#88CCEE"}
+DRAWN = "drawn actions"
+"""What stands in the label of an agent for which each cell draws which action is right, as bsuite does it."""
+COLOURS = AGENT_COLOURS | {"psrl, flat rows": "#88CCEE", "bootstrapped-dqn, drawn actions": "#000000"}
 PARTICLES = {5: "#56B4E9", 10: "#0072B2", 20: "#CC79A7"}
 
 
@@ -73,6 +76,7 @@ def make_regret(size: Size) -> Made:
             agent_options=AGENTS[label][1],
             label=label if label not in AGENT_COLOURS else None,
             environment="deep-sea",
+            env_options={"mapping_seed": size.seed + seed} if label.endswith(DRAWN) else {},
             depth=depth,
             seed=size.seed + seed,
             episodes=size.choose(500, 40),
