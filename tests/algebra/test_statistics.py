@@ -80,6 +80,16 @@ def test_the_probability_to_beat_counts_ties_half_and_censored_runs_last():
     one, other = np.array([1.0, 2.0, np.inf]), np.array([2.0, np.inf])
     # Pairs: 1<2, 1<inf, 2=2, 2<inf, inf>2, inf=inf → (1 + 1 + ½ + 1 + 0 + ½) / 6.
     np.testing.assert_allclose(prob_beats(one, other).value, 4.0 / 6.0)
+    # Its interval is that of the plain bootstrap, run by run, over two tasks.
+    rng = np.random.default_rng(6)
+    groups = [rng.lognormal(shift, 1.0, size) for shift, size in ((0.0, 25), (0.4, 15), (0.3, 20), (0.0, 30))]
+
+    def share(parts):
+        return float(np.mean([np.mean(a[:, None] < b) for a, b in zip(parts[:2], parts[2:], strict=True)]))
+
+    found, plain = prob_beats(groups[:2], tuple(groups[2:])), bootstrap(groups, share)
+    assert found.value == pytest.approx(plain.value)
+    np.testing.assert_allclose([found.low, found.high], [plain.low, plain.high], atol=0.012)  # 2,000 draws each
 
 
 def test_statistics_agree_with_rliable():
