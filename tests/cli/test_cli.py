@@ -261,7 +261,11 @@ def test_ctrl_c_leaves_readable_files_and_exit_code_130(tmp_path):
         time.sleep(0.05)
     time.sleep(1.5 + (time.monotonic() - started))  # on a busy machine the first episodes take longer, too
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    try:
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 130
     assert stderr.strip() == "qposterior: interrupted"
     with (out / "episodes.csv").open() as stream:
