@@ -44,7 +44,7 @@ def specs(size: Size) -> list[RunSpec]:
         add(agent, (3, 5) if few else (5, 10), 2 if few else 20, 1000)
         if not few:
             add(agent, (15,), 2, 1000)
-            add(agent, (20, 40), 1, 1000)
+            add(agent, (20, 30, 40), 1, 1000)
     if not few:
         add("psrl-deterministic", (60, 100), 5, 3000)
         add("r-max", (60, 100), 5, 3000)
