@@ -124,7 +124,7 @@ def learning_times(heading: str, found: Comparison, image: Path) -> tuple[str, s
     for name, group in summary.groupby("agent"):
         agent = str(name)
         cells = {row["depth"]: cell(row) for _, row in group.iterrows()}
-        seconds = " / ".join(f"{s:.2g}" for s in group.sort_values("depth")["seconds"])
+        seconds = " / ".join(f"{s:.0f}" if s >= 10 else f"{s:.2g}" for s in group.sort_values("depth")["seconds"])
         slope = laws[agent][1] if agent in laws else None
         exponent = "–" if slope is None else f"{slope.value:.2f} [{slope.low:.2f}, {slope.high:.2f}]"
         rows.append((agent, *(cells.get(d, "–") for d in depths), exponent, PRINTED.get(agent, "–"), seconds))
