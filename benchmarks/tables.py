@@ -148,7 +148,16 @@ def score(found: Comparison) -> tuple[str, str]:
         stopped = [str(d) for d, t in times.items() if t is None]
         limits = sum(runs.loc[(agent, d), "status"] == "timeout" for d in times)
         largest = max((d for d, t in times.items() if t is not None), default="–")
-        rows.append((agent, f"{share:.2f}", largest, ", ".join(stopped) or "none", limits, len(missing)))
+        rows.append(
+            (
+                agent,
+                f"{share:.2f}",
+                largest,
+                "all" if len(stopped) == len(times) else ", ".join(stopped) or "none",
+                limits,
+                len(missing),
+            )
+        )
     header = ("agent", "score", "largest size solved", "sizes not solved", "stopped by the clock", "sizes not run")
     text = (
         "Share of the sizes 10, 12, …, 50 solved by bsuite's rule (fewer than 90 % bad episodes so far) within 10,000 "
