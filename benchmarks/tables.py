@@ -146,18 +146,10 @@ def score(found: Comparison) -> tuple[str, str]:
         missing = [depth for depth in SIZES if depth not in times]
         share = sum(time is not None for time in times.values()) / len(SIZES)
         stopped = [str(d) for d, t in times.items() if t is None]
+        names = "all" if len(stopped) == len(times) else ", ".join(stopped) or "none"
         limits = sum(runs.loc[(agent, d), "status"] == "timeout" for d in times)
         largest = max((d for d, t in times.items() if t is not None), default="–")
-        rows.append(
-            (
-                agent,
-                f"{share:.2f}",
-                largest,
-                "all" if len(stopped) == len(times) else ", ".join(stopped) or "none",
-                limits,
-                len(missing),
-            )
-        )
+        rows.append((agent, f"{share:.2f}", largest, names, limits, len(missing)))
     header = ("agent", "score", "largest size solved", "sizes not solved", "stopped by the clock", "sizes not run")
     text = (
         "Share of the sizes 10, 12, …, 50 solved by bsuite's rule (fewer than 90 % bad episodes so far) within 10,000 "
