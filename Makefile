@@ -36,7 +36,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bench.py speed --out docs/benchmarks.md
 	$(BIN)/python benchmarks/bench.py agents --out docs/agents.md
 
-# About six hours on two cores; may be stopped at any moment, and goes on where it was.
+# About four hours on two cores; may be stopped at any moment, and goes on where it was.
 tables: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/tables.py --stores runs/tables --out docs/results.md
 

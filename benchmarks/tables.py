@@ -202,7 +202,7 @@ def main() -> None:
     done = sum(len(read_comparison(store).runs) for store in stores if (store / "runs.sqlite").exists())
     left = f" So far {done:,} of {wanted:,} runs have been made." if done < wanted else ""
     introduction = (
-        "What each agent needs to learn Deep Sea. Rebuilt by `make tables`, which takes about six hours on two cores, "
+        "What each agent needs to learn Deep Sea. Rebuilt by `make tables`, which takes about four hours on two cores, "
         f"can be stopped at any moment and goes on where it was.{left}\n\n{READING}"
     )
     images = Path(options.out).with_suffix("")
