@@ -126,8 +126,8 @@ def coordinates_compared(seconds: float = 8.0, seeds: int = 3) -> tuple[str, str
         )
     text = (
         "Half-explored Deep Sea of depth 6, three random halves; the smallest bulk effective sample size over the "
-        "pairs per second of sampling, the median of several tuned runs. A move in Bellman coordinates is so short that "
-        "with 8 chains, the default, most of it is spent on the way from Python to the kernel; with 64 less.\n\n"
+        "pairs per second of sampling, the median of several tuned runs. A move in Bellman coordinates is so short "
+        "that with 8 chains, the default, most of it is spent on the way from Python to the kernel; with 64 less.\n\n"
         + "\n\n".join(words)
         + "\n\n"
     )
