@@ -255,7 +255,14 @@ def test_ctrl_c_leaves_readable_files_and_exit_code_130(tmp_path):
     out = tmp_path / "run"
     command = [sys.executable, "-m", "qposterior", "explore", "deep-sea", "--depth", "40", "--agent"]
     command += ["psrl-deterministic", "--episodes", "100000", "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )
     started = time.monotonic()
     while not (out / "transitions.csv.gz").exists() and time.monotonic() < started + 60:
         time.sleep(0.05)
