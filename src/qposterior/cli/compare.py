@@ -155,7 +155,7 @@ def compare_command(environment: str, **options: Any) -> None:
     )
     if options["tensorboard"]:
         for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
-            records: list[dict[str, Any]] = rows.to_dict(orient="records")  # type: ignore[assignment]
+            records = rows.to_dict(orient="records")
             write_events(found.folder, records, replace=run_key(records[0]) in made)
     finished = found.without_failures
     is_known = measured_column(finished.episodes) == "regret"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ def import_writer() -> Any:
         raise MissingExtraError("--tensorboard", "tensorboard") from error
 
 
-def run_name(row: dict[str, Any]) -> str:
+def run_name(row: Mapping[Any, Any]) -> str:
     """Return the name of a run's folder: agent, depth and seed."""
     depth = row.get("depth")
     size = "" if depth is None or depth != depth else f"-depth-{int(depth)}"
     return f"{row['agent']}{size}-seed-{row['seed']}"
 
 
-def write_events(folder: str | Path, rows: Iterable[dict[str, Any]], *, replace: bool = False) -> Path | None:
+def write_events(folder: str | Path, rows: Iterable[Mapping[Any, Any]], *, replace: bool = False) -> Path | None:
     """Write the episodes of one run as event files into a folder of its own and return it.
 
     If it has them already nothing is written and None returned, unless they are to be replaced: the run was made again.
