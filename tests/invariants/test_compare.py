@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -330,8 +331,8 @@ def test_depths_reach_gymnasium_environments_and_bad_ones_are_found_at_once(tmp_
         qp.compare("river-swim", out=tmp_path / "ours", resume=True, **common)
 
 
-def test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice():
-    from qposterior.experiments.compare import make_grid
+def test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice(tmp_path):
+    from qposterior.experiments.compare import make_grid, run_grid
 
     grid = make_grid(
         "deep-sea",
@@ -347,6 +348,10 @@ def test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twic
         ("psrl", 4, 2),
         ("abrl", 4, 2),
     ]
+    with pytest.raises(qp.InvalidInputError, match="'prsl', which is not among"):
+        make_grid("deep-sea", agents=["psrl"], depths=[4], seeds=[1], agent_options={"prsl": {"repeats": 1}})
+    with pytest.raises(qp.InvalidInputError, match="episodes=1000, not 5"):
+        run_grid([grid[0], replace(grid[0], episodes=5)], out=tmp_path / "twice")
     psrl, abrl = grid[:2]
     assert (psrl.prior, psrl.agent_options) == (None, {"repeats": 1})
     assert (abrl.prior["scale"], abrl.agent_options) == (3.0, {})

@@ -38,6 +38,7 @@ ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 NO_WORKERS_AFTER = 60
 """Seconds within which a Dask scheduler must have a worker."""
 KEPT = "finished runs are kept, --resume goes on"
+"""What ends the message of an error in the middle of a comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +150,9 @@ def make_grid(
     if not (entries and depths and seeds):
         raise InvalidInputError("a comparison needs at least one agent, one depth (or none at all) and one seed")
     options, prior = dict(common.pop("agent_options", {})), common.pop("prior", None)
-    for name in options.keys() & AGENTS.keys() - entries.keys():
-        raise InvalidInputError(f"there are options for agent {name!r}, which is not among those compared")
+    for name, value in options.items():
+        if isinstance(value, dict) and name not in entries:
+            raise InvalidInputError(f"there are options for agent {name!r}, which is not among those compared")
     if prior is not None and not any(entry.takes_prior for entry in entries.values()):
         raise InvalidInputError(f"none of {', '.join(entries)} takes a prior; leave it out")
     shared = {name: value for name, value in options.items() if name not in AGENTS}
@@ -229,11 +231,11 @@ def run_grid(
         raise unknown_name("engine", engine, ENGINES)
     if scheduler is not None and engine != "dask":
         raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
-    grid = list({spec.key: spec for spec in grid}.values())
     folder = Path(out)
     _make_folder(folder, resume=resume)
     with locked(folder):
-        _write_settings(folder, grid)
+        _write_settings(folder, grid)  # refuses one run with two settings
+        grid = list({spec.key: spec for spec in grid}.values())
         store = Store(folder)
         try:
             finished = store.finished()
@@ -321,11 +323,11 @@ def _results(
         # In this very process, whose number of threads is settled: the variables would come too late.
         yield from map(run_one, reversed(specs))
         return
-    with _environment(ONE_THREAD):
-        # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
-        pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
+    with _environment(ONE_THREAD), warnings.catch_warnings():
         # A worker that has compiled a lot is replaced by a new one, which is nothing to warn of.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
+        pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
         try:
             yield from pool(joblib.delayed(_run_in_worker)(spec, os.getpid()) for spec in reversed(specs))
         except joblib.externals.loky.process_executor.TerminatedWorkerError as error:
