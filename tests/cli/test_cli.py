@@ -253,15 +253,16 @@ def test_an_ill_posed_problem_is_a_failed_run():
 
 def test_ctrl_c_leaves_readable_files_and_exit_code_130(tmp_path):
     out = tmp_path / "run"
+    # A shell's background jobs ignore Ctrl-C, and so would their children: put the default back, then become it.
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-m", "qposterior", "explore", "deep-sea", "--depth", "40", "--agent"]
     command += ["psrl-deterministic", "--episodes", "100000", "--out", str(out)]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-c", heed, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )
     started = time.monotonic()
     while not (out / "transitions.csv.gz").exists() and time.monotonic() < started + 60:
