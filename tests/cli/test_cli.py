@@ -362,3 +362,23 @@ def test_a_comparison_of_which_every_run_fails_has_failed(tmp_path):
     answer = call("compare", "deep-sea", "--agents", "r-max,random", *common, "--out", str(tmp_path / "two"))
     assert answer.returncode == 0
     assert "1 runs failed" in answer.stderr
+
+
+def test_compiling_is_announced_once_on_a_terminal_and_loading_is_not(tmp_path):
+    """Seen through a terminal's stderr, from a cache of its own: the first process compiles, the second one loads."""
+    code = (
+        "from qposterior.cli.main import _show_log; _show_log()\n"
+        "from qposterior.model.kernels.normal import log_mass, log_tail\n"
+        "log_tail(0.5); log_mass(0.0, 1.0)"
+    )
+    said = []
+    for _ in range(2):
+        terminal, end = os.openpty()
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        subprocess.run([sys.executable, "-c", code], stderr=end, env=environment, check=True, timeout=300)
+        os.write(end, b"end\n")
+        os.close(end)
+        said.append(os.read(terminal, 4096).decode().split("\r\n")[:-2])
+        os.close(terminal)
+    assert [len(lines) for lines in said] == [1, 0]
+    assert said[0][0].startswith("qposterior: compiling")

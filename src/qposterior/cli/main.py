@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import click
@@ -43,6 +44,7 @@ cli.add_command(list_command)
 
 def main() -> None:
     """Run the command line and exit: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    _show_log()
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -60,6 +62,13 @@ def main() -> None:
         sys.exit(EXIT_FAILED)
     except Exception as error:
         sys.exit(_report(error))
+
+
+def _show_log() -> None:
+    """On a terminal, show what the library logs: that it compiles, which would look like standing still."""
+    if sys.stderr.isatty():
+        logging.basicConfig(format="qposterior: %(message)s")
+        logging.getLogger("qposterior").setLevel(logging.INFO)
 
 
 def _report(error: Exception) -> int:

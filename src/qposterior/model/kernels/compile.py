@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core import event
+
+logger = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -36,6 +40,25 @@ def _drop_stale_cache() -> None:
 
 
 _drop_stale_cache()
+
+
+class Announcement(event.Listener):
+    """Log, once a process, that a kernel is compiled instead of loaded: the first use takes a minute or two."""
+
+    said = False
+
+    def on_start(self, started: event.Event) -> None:
+        """Say it, if the kernel is one of ours."""
+        ours = started.data["dispatcher"].py_func.__module__.startswith(__package__)
+        if ours and not self.said:
+            self.said = True
+            logger.info("compiling, a minute or two; from the next start on it is loaded")
+
+    def on_end(self, ended: event.Event) -> None:
+        """Nothing to say."""
+
+
+event.register("numba:compile", Announcement())
 
 
 def kernel(function: Function) -> Function:
