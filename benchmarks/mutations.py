@@ -17,6 +17,7 @@ DENSITY, BELLMAN, PIECEWISE, PARTICLES = (
 EXACT, POLYTOPE, HMC, TEMPERING, DIAGNOSTICS = (
     f"inference/{name}.py" for name in ("exact", "polytope_gaussian", "hmc", "tempering", "diagnostics")
 )
+TARGET = "model/target.py"
 DENSITIES = "tests/algebra/test_densities.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
 SOLVE = "tests/algebra/test_bellman_solve.py::"
@@ -80,9 +81,17 @@ MUTATIONS = [
     Mutation(EXACT, "step = -self.space.discount * self.table.probability[inside]", "step = -self.table.probability[inside]", "tests/algebra/test_exact.py::test_agrees_with_brute_force[0.0-discounted]"),
     Mutation(EXACT, "log_evidence = -0.5 * (gap @ solved + log_det", "log_evidence = -0.5 * (gap @ solved - log_det", "tests/algebra/test_exact.py::test_the_looping_example_has_its_known_values"),
     Mutation(POLYTOPE, "log_weight += 0.5 * tilt[j] ** 2 - tilt[j] * z[:, j] + mass", "log_weight += 0.5 * tilt[j] ** 2 + tilt[j] * z[:, j] + mass", "tests/algebra/test_normal_and_polytope.py::test_far_tails_keep_their_relative_accuracy"),
-    Mutation(HMC, "gain = smooth_gain + new_density[:, 1] - density[:, 1]", "gain = smooth_gain", SAMPLERS + "test_the_looping_example_by_hmc_with_and_without_sweeps[False]"),
-    Mutation(HMC, "(p**2 - new_p**2)", "(new_p**2 - p**2)", "tests/invariants/test_hmc.py::test_small_steps_are_always_accepted_and_absurd_ones_never"),
-    Mutation(HMC, "p = rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)", "p = 0.9 * rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)", SAMPLERS + "test_learned_scales_agree_with_a_grid_on_a_bandit"),
+    Mutation(PARTICLES, "gain[m, 1] = gain[m, 0] + rest - density[1]", "gain[m, 1] = gain[m, 0]", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
+    Mutation(PARTICLES, "gained = total - density[0] + before - kinetic", "gained = total - density[0] - before + kinetic", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[q]"),
+    Mutation(PARTICLES, "            here[:] = grad\n            density[0] = total\n", "            density[0] = total\n", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[q]"),
+    Mutation(PARTICLES, "            here[:] = grad\n            density[0], density[1] = total, rest\n", "            density[0], density[1] = total, rest\n", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
+    Mutation(PARTICLES, "density[0], density[1] = total, rest", "density[0] = total", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
+    Mutation(PARTICLES, "        else:\n            path[m] = start\n", "", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
+    Mutation(TARGET, "np.cumsum(new_density - density, axis=1)", "(new_density - density).cumsum(axis=0)", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
+    Mutation(TARGET, "(p**2 - new_p**2)", "(new_p**2 - p**2)", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[q]"),
+    Mutation(HMC, "p = rng.standard_normal((num, times, size)) / np.sqrt(tuning.inverse_mass)", "p = 0.9 * rng.standard_normal((num, times, size)) / np.sqrt(tuning.inverse_mass)", SAMPLERS + "test_learned_scales_agree_with_a_grid_on_a_bandit"),
+    Mutation(HMC, "        x, density = move.x, move.density\n        parts.append", "        parts.append", "tests/invariants/test_hmc.py::test_a_run_goes_on_where_its_last_part_ended[q]"),
+    Mutation(HMC, "move.path, move.density = x[:, None], density", "move.density = density", "tests/invariants/test_hmc.py::test_a_run_goes_on_where_its_last_part_ended[bellman]"),
     Mutation(TEMPERING, "cold.sum(axis=1) + hot.sum(axis=1)", "cold.sum(axis=1) - hot.sum(axis=1)", SAMPLERS + "test_tempering_agrees_with_exact"),
     Mutation(DIAGNOSTICS, "2.0 * pairs.sum(axis=0) - 1.0", "pairs.sum(axis=0)", "tests/algebra/test_diagnostics.py::test_effective_sample_size_of_an_autoregression_is_the_closed_form"),
     Mutation("answers.py", "values = self.weights @ self.draws if", "values = self.draws.mean(axis=0) if", POSTERIORS + "test_weights_are_never_forgotten"),

@@ -16,10 +16,10 @@ from qposterior.inference.smc.adaptation import (
     next_step_bound,
 )
 from qposterior.inference.smc.one_step import weighted_variance
-from qposterior.model.target import leapfrog_by_gradient
+from qposterior.model.target import Target
 
 
-class Gaussian:
+class Gaussian(Target):
     """N(0, diag(scales²)), as a target."""
 
     has_jumps = False
@@ -35,9 +35,6 @@ class Gaussian:
     def log_density_and_grad(self, x):
         smooth = -0.5 * np.sum((x / self.scales) ** 2, axis=1)
         return np.stack([smooth, np.zeros_like(smooth)], axis=1), -x / self.scales**2
-
-    def leapfrog(self, x, p, *, step, num_steps, inverse_mass):
-        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
 
 
 def test_the_step_bound_is_the_weighted_median_regression():

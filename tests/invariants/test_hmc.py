@@ -11,12 +11,14 @@ import pytest
 
 import qposterior as qp
 from problems import SHAPES, noisy_experience, random_problem
-from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc
+from qposterior.inference import hmc
+from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc, run_moves
 from qposterior.model.likelihood import Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
+from qposterior.model.target import Target
 
 
 def targets():
@@ -78,6 +80,70 @@ def test_every_target_keeps_the_contract(name):
     np.testing.assert_array_equal(target.initial(4, np.random.default_rng(1)), x)
     chains = run_hmc(target, rng, HMCSettings(chains=2, warm_up=80, max_iterations=60, block=60))
     assert np.isfinite(target.log_density(chains.draws[:, -1])).all()
+
+
+@pytest.mark.parametrize("name", [name for name in targets() if name not in ("linear", "reward")])
+def test_compiled_chains_are_the_plain_ones(name):
+    """Accepted, refused and lost trajectories mixed, lengths and steps differing by particle, against `leapfrog`."""
+    target = targets()[name]
+    rng = np.random.default_rng(4)
+    x = target.initial(6, rng)
+    p, log_uniform = rng.standard_normal((6, 9, target.num_coordinates)), np.log(rng.random((6, 9)))
+    given = {
+        "step": np.array([0.02, 0.1, 0.3, 0.5, 0.8, 60.0]),
+        "num_steps": rng.integers(0, 6, (6, 9)),
+        "inverse_mass": rng.uniform(0.5, 2.0, target.num_coordinates),
+    }
+    x_before, density = x.copy(), target.log_density(x)
+    plain = Target.run_chains(target, x, density.copy(), p.copy(), log_uniform, **given)
+    compiled = target.run_chains(x, density, p.copy(), log_uniform, **given)
+    accepted = log_uniform < plain[2][:, :, 1]
+    assert accepted.any()
+    assert not accepted.all()
+    for one, two in zip(compiled, plain, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(compiled[1], target.log_density(np.ascontiguousarray(compiled[0][:, -1])), rtol=1e-9)
+    np.testing.assert_array_equal(x, x_before)
+    np.testing.assert_array_equal(density, target.log_density(x))
+    # A trajectory of no steps stays where it is, and its energy is what it was.
+    still = given["num_steps"] == 0
+    assert np.all(compiled[2][still] == 0.0)
+
+
+def test_many_moves_at_once_are_as_many_moves():
+    target = targets()["bellman"]
+    x = target.initial(4, np.random.default_rng(0))
+    density = target.log_density(x)
+    tuning = Tuning(step=0.3, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
+    move = hmc_move(target, x, density, tuning, np.array([[3, 1, 5]]), np.random.default_rng(1))
+    assert move.path.shape == (4, 3, target.num_coordinates)
+    assert move.acceptance.shape == move.smooth_acceptance.shape == move.divergent.shape == (4, 3)
+    assert move.gradients == 4 * (3 + 1 + 5) + 4 * 3
+    np.testing.assert_array_equal(move.x, move.path[:, -1])
+    np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
+    # By particle: one move each.
+    each = hmc_move(target, x, density, tuning, np.array([3, 1, 5, 2]), np.random.default_rng(1))
+    assert each.path.shape == (4, 1, target.num_coordinates)
+    assert each.gradients == 3 + 1 + 5 + 2 + 4
+
+
+@pytest.mark.parametrize("name", ["q", "bellman"])  # without and with sweeps in between
+def test_a_run_goes_on_where_its_last_part_ended(name, monkeypatch):
+    target = targets()[name]
+    x = target.initial(4, np.random.default_rng(0))
+    density = target.log_density(x)
+    tuning = Tuning(step=0.3, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
+    monkeypatch.setattr(hmc, "NUMBERS_AT_ONCE", 2 * x.size + 1)
+    run = run_moves(target, x, density, tuning, 5, np.random.default_rng(1), HMCSettings(max_leapfrog=3))
+    rng, paths = np.random.default_rng(1), []
+    for together in (1,) * 5 if target.has_jumps else (2, 2, 1):
+        move = hmc_move(target, x, density, tuning, tuning.many_steps(rng.random((1, together)), 3), rng)
+        x, density = hmc.gibbs(target, move.x, move.density, rng)
+        paths.append(x[:, None] if target.has_jumps else move.path)
+    np.testing.assert_array_equal(run.path, np.concatenate(paths, axis=1))
+    np.testing.assert_array_equal(run.density, density)
+    assert run.acceptance.shape == run.smooth_acceptance.shape == run.divergent.shape == (4, 5)
+    assert not np.array_equal(run.path[:, 0], run.path[:, 4])
 
 
 def test_small_steps_are_always_accepted_and_absurd_ones_never():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.inference.diagnostics import bulk_ess, rank_r_hat, tail_ess
-from qposterior.model.target import Target
+from qposterior.model.target import Target, energy_gain
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 DIVERGENT = 50.0
@@ -25,6 +25,9 @@ TRAJECTORIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 TRIALS = 50
 """Trajectories by which the warm-up judges a candidate."""
+
+NUMBERS_AT_ONCE = 1 << 18
+"""Momenta drawn for one call of the kernel: moves of small problems take less time than the way from Python to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,19 +55,29 @@ class Tuning:
 
     def num_steps(self, jitter: float, most: int) -> int:
         """Return the leapfrog steps of a trajectory of uniformly jittered length."""
-        return int(np.clip(np.ceil(2.0 * jitter * self.trajectory / self.step), 1, most))
+        return int(self.many_steps(np.asarray(jitter), most))
+
+    def many_steps(self, jitter: FloatArray, most: int) -> IntArray:
+        """Return the same for many."""
+        steps = np.ceil(2.0 * jitter * self.trajectory / self.step)
+        return np.minimum(np.maximum(steps, 1.0), most).astype(np.int64)
 
 
 @dataclass(slots=True, kw_only=True)
 class Move:
-    """What one trajectory of every chain did."""
+    """What one or more trajectories of every chain did."""
 
-    x: FloatArray  # (C, D)
-    density: FloatArray  # (C, 2)
-    acceptance: FloatArray  # (C,)  acceptance probability
-    smooth_acceptance: FloatArray  # (C,)  the same without the jumps of the determinant: what the step is tuned on
-    divergent: BoolArray  # (C,)
+    path: FloatArray  # (C, M, D)  where they were after each
+    density: FloatArray  # (C, 2)  at the end
+    acceptance: FloatArray  # (C, M)  acceptance probability
+    smooth_acceptance: FloatArray  # (C, M)  the same without the jumps of the determinant: what the step is tuned on
+    divergent: BoolArray  # (C, M)
     gradients: int
+
+    @property
+    def x(self) -> FloatArray:
+        """``(C, D)`` where they are at the end."""
+        return np.ascontiguousarray(self.path[:, -1])
 
 
 @dataclass(kw_only=True)
@@ -81,26 +94,17 @@ def leap(
     x: FloatArray,
     density: FloatArray,
     tuning: Tuning,
-    num_steps: IntArray | int,
+    num_steps: IntArray,
     rng: np.random.Generator,
-    step: FloatArray | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Run one trajectory of every particle from a fresh momentum; step and number of steps may differ per particle.
+    step: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Run one trajectory of every particle from a fresh momentum, each with a step and a number of steps of its own.
 
-    Return where they end, their log-densities there, and the energy they lost, without and with the jumps of the
-    determinant: −inf for a trajectory that has run off.
+    Return where they end and ``(N, 2)`` the energy they lost, without and with the jumps of the determinant.
     """
-    num, size = x.shape
-    p = rng.standard_normal((num, size)) / np.sqrt(tuning.inverse_mass)
-    steps = np.broadcast_to(np.asarray(num_steps, dtype=np.int64), (num,)).copy()
-    sizes = np.full(num, tuning.step) if step is None else step
-    new_x, new_p, new_density = target.leapfrog(x, p, step=sizes, num_steps=steps, inverse_mass=tuning.inverse_mass)
-    with np.errstate(invalid="ignore", over="ignore"):  # a trajectory may have run off
-        kinetic = 0.5 * np.sum((p**2 - new_p**2) * tuning.inverse_mass, axis=1)
-        smooth_gain = new_density[:, 0] - density[:, 0] + kinetic
-        gain = smooth_gain + new_density[:, 1] - density[:, 1]
-    lost = ~np.isfinite(gain)
-    return new_x, new_density, np.where(lost, -np.inf, smooth_gain), np.where(lost, -np.inf, gain)
+    p = rng.standard_normal(x.shape) / np.sqrt(tuning.inverse_mass)
+    new_x, new_p, new_density = target.leapfrog(x, p, step=step, num_steps=num_steps, inverse_mass=tuning.inverse_mass)
+    return new_x, energy_gain(density, p, new_density, new_p, tuning.inverse_mass)
 
 
 def hmc_move(
@@ -112,16 +116,66 @@ def hmc_move(
     rng: np.random.Generator,
     step: FloatArray | None = None,
 ) -> Move:
-    """One trajectory and its accept step for every particle (alg. hmc)."""
-    new_x, new_density, smooth_gain, gain = leap(target, x, density, tuning, num_steps, rng, step)
-    accepted = np.log(rng.random(x.shape[0])) < gain
+    """One trajectory and its accept step for every particle (alg. hmc), or M of them with `num_steps` ``(1, M)``.
+
+    `num_steps` may differ by particle, ``(N,)``, and so may `step`.
+    """
+    num, size = x.shape
+    steps = np.atleast_1d(np.asarray(num_steps, dtype=np.int64))
+    if steps.ndim == 1:
+        steps = steps[:, None]
+    times = steps.shape[1]
+    p = rng.standard_normal((num, times, size)) / np.sqrt(tuning.inverse_mass)
+    path, density, gain = target.run_chains(
+        x,
+        density,
+        p,
+        np.log(rng.random((num, times))),
+        step=np.full(num, tuning.step) if step is None else step,
+        num_steps=np.ascontiguousarray(np.broadcast_to(steps, (num, times))),
+        inverse_mass=tuning.inverse_mass,
+    )
+    acceptance = np.exp(np.minimum(gain, 0.0))
     return Move(
-        x=np.where(accepted[:, None], new_x, x),
-        density=np.where(accepted[:, None], new_density, density),
-        acceptance=np.exp(np.minimum(gain, 0.0)),
-        smooth_acceptance=np.exp(np.minimum(smooth_gain, 0.0)),
-        divergent=smooth_gain < -DIVERGENT,
-        gradients=int(np.sum(np.broadcast_to(num_steps, x.shape[0]))) + x.shape[0],
+        path=path,
+        density=density,
+        acceptance=acceptance[:, :, 1],
+        smooth_acceptance=acceptance[:, :, 0],
+        divergent=gain[:, :, 0] < -DIVERGENT,
+        gradients=int(steps.sum()) * (num // steps.shape[0]) + num * times,
+    )
+
+
+def run_moves(
+    target: Target,
+    x: FloatArray,
+    density: FloatArray,
+    tuning: Tuning,
+    times: int,
+    rng: np.random.Generator,
+    settings: HMCSettings,
+) -> Move:
+    """Run that many trajectories of jittered length, each followed by a sweep where the target has jumps."""
+    swept = settings.gibbs and target.has_jumps
+    at_once = 1 if swept else max(1, NUMBERS_AT_ONCE // x.size)
+    parts = list[Move]()
+    while times > 0:
+        together = min(times, at_once)
+        steps = tuning.many_steps(rng.random((1, together)), settings.max_leapfrog)
+        move = hmc_move(target, x, density, tuning, steps, rng)
+        if swept:
+            x, density = gibbs(target, move.x, move.density, rng)
+            move.path, move.density = x[:, None], density
+        x, density = move.x, move.density
+        parts.append(move)
+        times -= together
+    return Move(
+        path=np.concatenate([move.path for move in parts], axis=1),
+        density=density,
+        acceptance=np.concatenate([move.acceptance for move in parts], axis=1),
+        smooth_acceptance=np.concatenate([move.smooth_acceptance for move in parts], axis=1),
+        divergent=np.concatenate([move.divergent for move in parts], axis=1),
+        gradients=sum(move.gradients for move in parts),
     )
 
 
@@ -148,14 +202,14 @@ def run_hmc(
     draws = np.empty((settings.chains, settings.max_iterations, target.num_coordinates))
     acceptance, divergences, gradients, done = 0.0, 0, used, 0
     while done < settings.max_iterations:
-        for _ in range(min(settings.block, settings.max_iterations - done)):
-            move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), settings.max_leapfrog), rng)
-            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
-            acceptance += float(move.acceptance.mean())
-            divergences += int(move.divergent.sum())
-            gradients += move.gradients
-            draws[:, done] = x
-            done += 1
+        times = min(settings.block, settings.max_iterations - done)
+        move = run_moves(target, x, density, tuning, times, rng, settings)
+        x, density = move.x, move.density
+        acceptance += times * float(move.acceptance.mean())
+        divergences += int(move.divergent.sum())
+        gradients += move.gradients
+        draws[:, done : done + times] = move.path
+        done += times
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
         if (stopping_fn or _trustworthy(target, settings))(draws[:, :done]):
@@ -178,11 +232,10 @@ def run_hmc(
 def gibbs(
     target: Target, x: FloatArray, density: FloatArray, rng: np.random.Generator, *, wanted: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """Sweep the free coordinates where the target has jumps and knows its conditionals; else return what came in."""
-    sweep_fn = getattr(target, "gibbs_sweep", None)
-    if not (wanted and target.has_jumps and sweep_fn is not None):
+    """Sweep the free coordinates where the target has jumps; else return what came in."""
+    if not (wanted and target.has_jumps):
         return x, density
-    swept = sweep_fn(x, rng)
+    swept = target.gibbs_sweep(x, rng)
     return swept, target.log_density(swept)
 
 
@@ -234,24 +287,21 @@ def _best_trajectory(
         trial = Tuning(step=tuning.step, trajectory=factor * np.pi / 2, inverse_mass=tuning.inverse_mass)
         if trial.trajectory / trial.step > settings.max_leapfrog:
             break
-        path, cost = [x], 0
-        for _ in range(TRIALS):
-            move = hmc_move(target, x, density, trial, trial.num_steps(rng.random(), settings.max_leapfrog), rng)
-            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
-            path.append(x)
-            cost += move.gradients
-        gradients += cost
-        score = float(np.quantile(_effective_share(np.stack(path)), 0.1)) / cost
+        move = run_moves(target, x, density, trial, TRIALS, rng, settings)
+        path = np.concatenate([x[:, None], move.path], axis=1)
+        x, density = move.x, move.density
+        gradients += move.gradients
+        score = float(np.quantile(_effective_share(path), 0.1)) / move.gradients
         if score > best_score:
             best, best_score = trial.trajectory, score
     return best, x, density, gradients
 
 
 def _effective_share(path: FloatArray) -> FloatArray:
-    """Return (1 − r) / (1 + r) per coordinate of ``(T, C, D)`` draws, r the correlation of neighbours, 0 or more."""
+    """Return (1 − r) / (1 + r) per coordinate of ``(C, T, D)`` draws, r the correlation of neighbours, 0 or more."""
     deviation = path - path.mean(axis=(0, 1))
     variance = np.maximum(np.mean(deviation**2, axis=(0, 1)), np.finfo(float).tiny)
-    r = np.clip(np.mean(deviation[1:] * deviation[:-1], axis=(0, 1)) / variance, 0.0, 1.0)
+    r = np.clip(np.mean(deviation[:, 1:] * deviation[:, :-1], axis=(0, 1)) / variance, 0.0, 1.0)
     return np.asarray((1.0 - r) / (1.0 + r))
 
 

@@ -9,12 +9,12 @@ from qposterior.model.kernels import particles
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.target import draw_inside, leapfrog_by_gradient
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.model.target import Target, draw_inside
+from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 
 
-class LinearQTarget:
+class LinearQTarget(Target):
     """p(w | D) for Q = features · w with w ~ N(mean, scale²), in Q coordinates; the tolerance must be positive.
 
     `features` is ``(K, F)`` over the pairs of the space. Q* need not lie in the class: as the tolerance falls the
@@ -60,12 +60,6 @@ class LinearQTarget:
             total -= 0.5 * away**2 + np.log(self.data.log_scale_sd) + 0.5 * np.log(2.0 * np.pi)
             grad[:, -1] = answer[:, 1] - away / self.data.log_scale_sd
         return np.stack([total, np.zeros_like(total)], axis=1), grad
-
-    def leapfrog(
-        self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return position, momentum and log-densities after the leapfrog steps."""
-        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
 
     def residuals(self, x: FloatArray) -> FloatArray:
         """Return ``(N, n)`` g_k(θ) − r_k over the observed pairs."""

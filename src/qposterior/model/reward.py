@@ -10,13 +10,13 @@ from qposterior.model.kernels.density import HARD_Q, NO_WALL, PriorData
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
 from qposterior.model.prior import RewardPrior
-from qposterior.model.target import leapfrog_by_gradient
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.model.target import Target
+from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
 
-class RewardTarget:
+class RewardTarget(Target):
     """p(ρ | D) over the rewards of all K pairs, ρ_k ~ N(mean, scale²) cut off above `upper`; θ solves the MDP of ρ.
 
     At tolerance 0 the observed rewards are fixed and the coordinates are the others. `draw` needs no Markov chain where
@@ -90,12 +90,6 @@ class RewardTarget:
         smooth = particles.reward_densities(self._seen_layout, data, self.prior_data, full, grad)
         kept = np.concatenate([grad[:, self.free], grad[:, self.num_pairs :]], axis=1)
         return np.stack([smooth, np.zeros_like(smooth)], axis=1), kept
-
-    def leapfrog(
-        self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return position, momentum and log-densities after the leapfrog steps."""
-        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
 
     def residuals(self, x: FloatArray) -> FloatArray:
         """Return ``(N, n)`` ρ_k − r_k over the observed pairs."""

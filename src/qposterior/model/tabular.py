@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,6 +53,28 @@ class TabularTarget(Target, ABC):
         grad = np.empty_like(theta)
         use_threads_for(theta.size)
         return particles.q_likelihoods(self.layout, self.data, self.prior_data, theta, scales, grad)[:, 0].copy()
+
+    def run_chains(
+        self,
+        x: FloatArray,
+        density: FloatArray,
+        p: FloatArray,
+        log_uniform: FloatArray,
+        *,
+        step: FloatArray,
+        num_steps: IntArray,
+        inverse_mass: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Run trajectories one after the other, each accepted or refused, in one compiled call; `p` is used up."""
+        path, density, gain = np.empty_like(p), density.copy(), np.empty((*log_uniform.shape, 2))
+        use_threads_for(int(num_steps.sum()) * self.num_pairs)
+        given = (np.ascontiguousarray(x), density, p, log_uniform, step, num_steps, inverse_mass, self.upper_walls)
+        self._chains(*given, path, gain)
+        return path, density, gain
+
+    @abstractmethod
+    def _chains(self, *arrays: Any) -> None:
+        """Call the kernel."""
 
     def with_data(self, data: LikelihoodData) -> Self:
         """Return the same target with other readings or tolerances of the same pairs; nothing is built anew."""
@@ -127,6 +149,9 @@ class QTarget(TabularTarget):
         density = particles.q_leapfrog(*model, x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, density
 
+    def _chains(self, *arrays: Any) -> None:
+        particles.q_chains(self.layout, self.data, self.prior_data, *arrays)
+
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, a copy."""
         return x[:, : self.num_pairs].copy()
@@ -198,6 +223,9 @@ class BellmanTarget(TabularTarget):
         model = (self.tables, *self._model)
         density = particles.bellman_leapfrog(*model, x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, density
+
+    def _chains(self, *arrays: Any) -> None:
+        particles.bellman_chains(self.tables, *self._model, *arrays)
 
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, nan where ψ has no solution."""

@@ -36,7 +36,39 @@ class Target(Protocol):
         self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return position, momentum and log-densities after the leapfrog steps; `step`, `num_steps` are ``(N,)``."""
-        ...
+        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
+
+    def run_chains(
+        self,
+        x: FloatArray,
+        density: FloatArray,
+        p: FloatArray,
+        log_uniform: FloatArray,
+        *,
+        step: FloatArray,
+        num_steps: IntArray,
+        inverse_mass: FloatArray,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Run M trajectories of every particle one after the other, each accepted or refused (paper, alg. hmc).
+
+        `p` ``(N, M, D)`` are their momenta, `num_steps` ``(N, M)`` their lengths, `log_uniform` ``(N, M)`` what the
+        energy gains must exceed. Return the path ``(N, M, D)``, the log-densities ``(N, 2)`` at its end and the energy
+        gains ``(N, M, 2)`` without and with the jumps, −inf for a trajectory that has run off.
+        """
+        path, gain = np.empty_like(p), np.empty((*log_uniform.shape, 2))
+        for m in range(p.shape[1]):
+            new_x, new_p, new_density = self.leapfrog(
+                x, p[:, m], step=step, num_steps=num_steps[:, m], inverse_mass=inverse_mass
+            )
+            gain[:, m] = energy_gain(density, p[:, m], new_density, new_p, inverse_mass)
+            accepted = (log_uniform[:, m] < gain[:, m, 1])[:, None]
+            x, density = np.where(accepted, new_x, x), np.where(accepted, new_density, density)
+            path[:, m] = x
+        return path, density, gain
+
+    def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Return particles redrawn in another way than by trajectories, where the target has jumps; else as given."""
+        return x
 
     def residuals(self, x: FloatArray) -> FloatArray:
         """Return ``(N, n)`` Bellman residuals g_k(θ) − r_k of the observed pairs."""
@@ -64,6 +96,16 @@ def draw_inside(
     raise InvalidInputError(
         f"no point of the support found in {START_TRIES} tries; the prior and the data hardly agree"
     )
+
+
+def energy_gain(
+    density: FloatArray, p: FloatArray, new_density: FloatArray, new_p: FloatArray, inverse_mass: FloatArray
+) -> FloatArray:
+    """Return ``(N, 2)`` the energy that trajectories lost, without and with the jumps; −inf for those that ran off."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        kinetic = 0.5 * np.sum((p**2 - new_p**2) * inverse_mass, axis=1, keepdims=True)
+        gain = np.cumsum(new_density - density, axis=1) + kinetic
+    return np.where(np.isfinite(gain[:, 1:]), gain, -np.inf)
 
 
 def leapfrog_by_gradient(

@@ -9,6 +9,7 @@ import pandas as pd
 
 from qposterior.environments.examples import five_state
 from qposterior.front_door import posterior
+from qposterior.inference.diagnostics import bulk_ess
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
@@ -33,7 +34,7 @@ def make(size: Size) -> Made:
     seen = Experience.of_pairs(five_state(REWARDS), [(0, 0), (0, 1), (1, 0), (2, 1)])
     crossing = (REWARDS[1] + REWARDS[3] - REWARDS[0] - REWARDS[2]) / (REWARDS[0] - REWARDS[1])
     points = np.geomspace(0.02, 20.0, size.choose(13, 5))
-    number = size.choose(4000, 800)
+    number = size.choose(4000, 2000)
     rows = []
     for k in points:
         common: dict[str, Any] = {
@@ -44,9 +45,9 @@ def make(size: Size) -> Made:
         exact = float(posterior(seen, method="exact", coordinates="q", particles=2, **common).prob_optimal(0)[0])
         drawn = posterior(seen, method="hmc", coordinates="bellman", particles=number, **common)
         draws = float(drawn.prob_optimal(0)[0])
-        # Draws of a chain are worth fewer: the least effective coordinate counts.
-        worth = min(number, float(drawn.diagnostics["total_draws"]), float(drawn.diagnostics["min_bulk_ess"]))
-        se = float(np.sqrt(max(exact * (1.0 - exact), 1e-6) / worth))
+        # A rare event mixes more slowly than the coordinates do: its own effective sample size counts.
+        wrong = (drawn.draws[:, 0] > drawn.draws[:, 1]).reshape(drawn.diagnostics["chains"], -1, 1)
+        se = float(np.sqrt(exact * (1.0 - exact) / bulk_ess(wrong.astype(float))[0]))
         rows.append((k, float(lemma(np.array(k))), exact, draws, se))
     table = pd.DataFrame(rows, columns=["k", "lemma", "exact", "draws", "standard_error"])
     figure, axes = import_pyplot().subplots(figsize=(6.0, 4.0), layout="constrained")

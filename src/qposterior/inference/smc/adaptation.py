@@ -51,7 +51,8 @@ def adapt_kernel(
     step = np.maximum(rng.uniform(0.0, bounds.step, num), 1e-3 * bounds.step)
     num_steps: IntArray = rng.integers(1, bounds.leapfrog, size=(num,), endpoint=True)
     tuning = Tuning(step=bounds.step, trajectory=1.0, inverse_mass=variance)
-    end, _, smooth_gain, gain = leap(target, x, target.log_density(x), tuning, num_steps, rng, step)
+    end, gains = leap(target, x, target.log_density(x), tuning, num_steps, rng, step)
+    smooth_gain, gain = gains.T
     with np.errstate(invalid="ignore", over="ignore"):
         jump = np.sum((end - x) ** 2 / variance, axis=1) / num_steps * np.exp(np.minimum(gain, 0.0))
     jump = np.where(np.isfinite(gain), jump, 0.0)

@@ -189,7 +189,45 @@ def bellman_to_q(
 
 
 @kernel
+def kinetic_energy(p: FloatArray, inverse_mass: FloatArray) -> float:
+    """Return ½ Σ p² / m."""
+    total = 0.0
+    for j in range(p.size):
+        total += p[j] * p[j] * inverse_mass[j]
+    return 0.5 * total
+
+
+@kernel
 def q_trajectory(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    p: FloatArray,
+    total: float,
+    grad: FloatArray,
+    step: float,
+    num_steps: int,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    value: FloatArray,
+    greedy: IntArray,
+) -> float:
+    """Run the leapfrog steps of one particle in place, from its log-density and gradient; return the last density."""
+    kick = 0.5 * step  # half a kick at either end; in between two halves make a whole one
+    for _ in range(num_steps):
+        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
+        total = q_density(layout, data, prior, x, grad, value, greedy)
+        if not np.isfinite(total):
+            return total
+        kick = step
+    if num_steps > 0:
+        last_kick(p, grad, 0.5 * step)
+    return total
+
+
+@kernel
+def q_leapfrog_one(
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
@@ -204,16 +242,8 @@ def q_trajectory(
     value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
     grad = np.zeros(x.size)
     total = q_density(layout, data, prior, x, grad, value, greedy)
-    kick = 0.5 * step  # half a kick at either end; in between two halves make a whole one
-    for _ in range(num_steps):
-        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
-        total = q_density(layout, data, prior, x, grad, value, greedy)
-        if not np.isfinite(total):
-            return total
-        kick = step
-    if num_steps > 0:
-        last_kick(p, grad, 0.5 * step)
-    return total
+    work = (value, greedy)
+    return q_trajectory(layout, data, prior, x, p, total, grad, step, num_steps, inverse_mass, upper, *work)
 
 
 @particle_kernel
@@ -231,12 +261,107 @@ def q_leapfrog(
     """Run the leapfrog steps of alg. hmc for each particle in place; return ``(N, 2)`` log-densities at the end."""
     out = np.zeros((x.shape[0], 2))
     for n in prange(x.shape[0]):
-        out[n, 0] = q_trajectory(layout, data, prior, x[n], p[n], step[n], num_steps[n], inverse_mass, upper)
+        out[n, 0] = q_leapfrog_one(layout, data, prior, x[n], p[n], step[n], num_steps[n], inverse_mass, upper)
     return out
 
 
 @kernel
+def q_chain(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    density: FloatArray,
+    p: FloatArray,
+    log_uniform: FloatArray,
+    step: float,
+    num_steps: IntArray,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    path: FloatArray,
+    gain: FloatArray,
+) -> None:
+    """Run the trajectories of one particle, each accepted or refused; write its path, density and energy gains."""
+    value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
+    here, grad = np.zeros(x.size), np.empty(x.size)
+    start = x.copy()
+    q_density(layout, data, prior, start, here, value, greedy)
+    for m in range(num_steps.size):
+        path[m] = start
+        grad[:] = here
+        before = kinetic_energy(p[m], inverse_mass)
+        moving = (path[m], p[m], density[0], grad, step, num_steps[m])
+        total = q_trajectory(layout, data, prior, *moving, inverse_mass, upper, value, greedy)
+        gained = total - density[0] + before - kinetic_energy(p[m], inverse_mass)
+        gain[m] = gained if np.isfinite(gained) else -np.inf
+        if log_uniform[m] < gain[m, 1]:
+            start[:] = path[m]
+            here[:] = grad
+            density[0] = total
+        else:
+            path[m] = start
+
+
+@particle_kernel
+def q_chains(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    x: FloatArray,
+    density: FloatArray,
+    p: FloatArray,
+    log_uniform: FloatArray,
+    step: FloatArray,
+    num_steps: IntArray,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    path: FloatArray,
+    gain: FloatArray,
+) -> None:
+    """Run the trajectories of alg. hmc for each particle, one after the other; densities change in place."""
+    for n in prange(x.shape[0]):
+        given = (x[n], density[n], p[n], log_uniform[n], step[n], num_steps[n], inverse_mass, upper)
+        q_chain(layout, data, prior, *given, path[n], gain[n])
+
+
+@kernel
 def bellman_trajectory(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    p: FloatArray,
+    total: float,
+    rest: float,
+    grad: FloatArray,
+    step: float,
+    num_steps: int,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    psi: FloatArray,
+    slope: FloatArray,
+    work: Work,
+) -> tuple[float, float]:
+    """Run the leapfrog steps of one particle in place, from its log-densities and gradient; return the last densities.
+
+    The determinant does not push. The policy of one step is where the next solve starts.
+    """
+    kick = 0.5 * step
+    for _ in range(num_steps):
+        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
+        total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
+        if not np.isfinite(total):
+            return total, rest
+        kick = step
+    if num_steps > 0:
+        last_kick(p, grad, 0.5 * step)
+    return total, rest
+
+
+@kernel
+def bellman_leapfrog_one(
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
@@ -250,23 +375,14 @@ def bellman_trajectory(
     upper: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Run the leapfrog steps of one particle in place and write its log-densities; the determinant does not push.
-
-    The policy of one step is where the next solve starts.
-    """
+    """Run the leapfrog steps of one particle in place and write its log-densities."""
     work = new_work(layout)
     psi, slope, grad = np.empty(fixed.size), np.empty(fixed.size), np.zeros(x.size)
     total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
-    kick = 0.5 * step
-    for _ in range(num_steps):
-        kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
-        total, rest = bellman_density(layout, data, prior, free, fixed, x, grad, psi, slope, work)
-        if not np.isfinite(total):
-            break
-        kick = step
-    if num_steps > 0 and np.isfinite(total):
-        last_kick(p, grad, 0.5 * step)
-    out[0], out[1] = total, rest
+    moving = (x, p, total, rest, grad, step, num_steps)
+    out[0], out[1] = bellman_trajectory(
+        layout, data, prior, free, fixed, *moving, inverse_mass, upper, psi, slope, work
+    )
 
 
 @particle_kernel
@@ -288,5 +404,76 @@ def bellman_leapfrog(
     out = np.empty((x.shape[0], 2))
     for n in prange(x.shape[0]):
         model = (rows_of(layout, tables, n), data, prior, free, fixed)
-        bellman_trajectory(*model, x[n], p[n], step[n], num_steps[n], inverse_mass, upper, out[n])
+        bellman_leapfrog_one(*model, x[n], p[n], step[n], num_steps[n], inverse_mass, upper, out[n])
     return out
+
+
+@kernel
+def bellman_chain(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    density: FloatArray,
+    p: FloatArray,
+    log_uniform: FloatArray,
+    step: float,
+    num_steps: IntArray,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    path: FloatArray,
+    gain: FloatArray,
+) -> None:
+    """Run the trajectories of one particle, each accepted or refused; write its path, densities and energy gains."""
+    work = new_work(layout)
+    psi, slope = np.empty(fixed.size), np.empty(fixed.size)
+    here, grad = np.zeros(x.size), np.empty(x.size)
+    start = x.copy()
+    bellman_density(layout, data, prior, free, fixed, start, here, psi, slope, work)
+    for m in range(num_steps.size):
+        path[m] = start
+        grad[:] = here
+        before = kinetic_energy(p[m], inverse_mass)
+        moving = (path[m], p[m], density[0], density[1], grad, step, num_steps[m])
+        total, rest = bellman_trajectory(
+            layout, data, prior, free, fixed, *moving, inverse_mass, upper, psi, slope, work
+        )
+        gain[m, 0] = total - density[0] + before - kinetic_energy(p[m], inverse_mass)
+        gain[m, 1] = gain[m, 0] + rest - density[1]
+        if not np.isfinite(gain[m, 1]):
+            gain[m] = -np.inf
+            work.greedy[:] = -1  # where it ran off to is no place to start the next solve from
+        if log_uniform[m] < gain[m, 1]:
+            start[:] = path[m]
+            here[:] = grad
+            density[0], density[1] = total, rest
+        else:
+            path[m] = start
+
+
+@particle_kernel
+def bellman_chains(
+    tables: FloatArray,
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    free: IntArray,
+    fixed: FloatArray,
+    x: FloatArray,
+    density: FloatArray,
+    p: FloatArray,
+    log_uniform: FloatArray,
+    step: FloatArray,
+    num_steps: IntArray,
+    inverse_mass: FloatArray,
+    upper: FloatArray,
+    path: FloatArray,
+    gain: FloatArray,
+) -> None:
+    """Run the trajectories of each particle, one after the other, in Bellman coordinates; densities change in place."""
+    for n in prange(x.shape[0]):
+        model = (rows_of(layout, tables, n), data, prior, free, fixed)
+        given = (x[n], density[n], p[n], log_uniform[n], step[n], num_steps[n], inverse_mass, upper)
+        bellman_chain(*model, *given, path[n], gain[n])
