@@ -92,7 +92,7 @@ STAGES = (
     # Beyond depth 15 ten minutes are not enough for the annealed samplers: one run each, to show it.
     Stage(store="paper", agents=ANNEALED, depths=(15,), seeds=2),
     Stage(store="paper", agents=ANNEALED, depths=(20, 30, 40), seeds=1),
-    Stage(store="bsuite", agents=ANNEALED, depths=(20,), seeds=1, variant="bsuite"),
+    Stage(store="bsuite", agents=ANNEALED, depths=(20, 30, 40), seeds=1, variant="bsuite"),
 )
 PRINTED = {"abrl-paper": "d^3.4", "abrl-fixed": "d^3.6", "psrl": "d^6.8", "psrl, UBE settings": "d^2.1 (UBE study)"}
 """What the paper (or the study named) has for the exponent."""

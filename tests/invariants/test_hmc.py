@@ -118,7 +118,7 @@ def test_many_moves_at_once_are_as_many_moves():
     move = hmc_move(target, x, density, tuning, np.array([[3, 1, 5]]), np.random.default_rng(1))
     assert move.path.shape == (4, 3, target.num_coordinates)
     assert move.acceptance.shape == move.smooth_acceptance.shape == move.divergent.shape == (4, 3)
-    assert move.gradients == 4 * (3 + 1 + 5) + 4 * 3
+    assert move.gradients == 4 * (3 + 1 + 5) + 4
     np.testing.assert_array_equal(move.x, move.path[:, -1])
     np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
     # By particle: one move each.

@@ -142,7 +142,7 @@ def hmc_move(
         acceptance=acceptance[:, :, 1],
         smooth_acceptance=acceptance[:, :, 0],
         divergent=gain[:, :, 0] < -DIVERGENT,
-        gradients=int(steps.sum()) * (num // steps.shape[0]) + num * times,
+        gradients=int(steps.sum()) * (num // steps.shape[0]) + num,  # the next trajectory starts where one was taken
     )
 
 

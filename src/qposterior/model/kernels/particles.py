@@ -198,6 +198,32 @@ def kinetic_energy(p: FloatArray, inverse_mass: FloatArray) -> float:
 
 
 @kernel
+def accept_or_refuse(
+    total: float,
+    rest: float,
+    kinetic: float,
+    log_uniform: float,
+    density: FloatArray,
+    start: FloatArray,
+    here: FloatArray,
+    end: FloatArray,
+    grad: FloatArray,
+    gain: FloatArray,
+) -> None:
+    """Write the energy gains of a trajectory; take over its end, densities and gradient, or go back to its start."""
+    gain[0] = total - density[0] + kinetic
+    gain[1] = gain[0] + rest - density[1]
+    if not np.isfinite(gain[1]):
+        gain[:] = -np.inf
+    if log_uniform < gain[1]:
+        density[0], density[1] = total, rest
+        start[:] = end
+        here[:] = grad
+    else:
+        end[:] = start
+
+
+@kernel
 def q_trajectory(
     layout: Layout,
     data: LikelihoodData,
@@ -292,14 +318,8 @@ def q_chain(
         before = kinetic_energy(p[m], inverse_mass)
         moving = (path[m], p[m], density[0], grad, step, num_steps[m])
         total = q_trajectory(layout, data, prior, *moving, inverse_mass, upper, value, greedy)
-        gained = total - density[0] + before - kinetic_energy(p[m], inverse_mass)
-        gain[m] = gained if np.isfinite(gained) else -np.inf
-        if log_uniform[m] < gain[m, 1]:
-            start[:] = path[m]
-            here[:] = grad
-            density[0] = total
-        else:
-            path[m] = start
+        kinetic = before - kinetic_energy(p[m], inverse_mass)
+        accept_or_refuse(total, 0.0, kinetic, log_uniform[m], density, start, here, path[m], grad, gain[m])
 
 
 @particle_kernel
@@ -440,17 +460,10 @@ def bellman_chain(
         total, rest = bellman_trajectory(
             layout, data, prior, free, fixed, *moving, inverse_mass, upper, psi, slope, work
         )
-        gain[m, 0] = total - density[0] + before - kinetic_energy(p[m], inverse_mass)
-        gain[m, 1] = gain[m, 0] + rest - density[1]
-        if not np.isfinite(gain[m, 1]):
-            gain[m] = -np.inf
+        kinetic = before - kinetic_energy(p[m], inverse_mass)
+        accept_or_refuse(total, rest, kinetic, log_uniform[m], density, start, here, path[m], grad, gain[m])
+        if gain[m, 1] == -np.inf:
             work.greedy[:] = -1  # where it ran off to is no place to start the next solve from
-        if log_uniform[m] < gain[m, 1]:
-            start[:] = path[m]
-            here[:] = grad
-            density[0], density[1] = total, rest
-        else:
-            path[m] = start
 
 
 @particle_kernel
