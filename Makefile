@@ -47,7 +47,7 @@ paper: $(VENV)/.installed-bench
 
 # Coverage of the intervals of `fit` over 200 logs of each worked case.
 calibration: $(VENV)/.installed-bench
-	$(BIN)/python benchmarks/calibration.py --out docs/calibration.md
+	$(BIN)/python benchmarks/log_calibration.py --out docs/calibration.md
 
 clean:
 	rm -rf $(VENV) docs/_build .pytest_cache .mypy_cache .ruff_cache

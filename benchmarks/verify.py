@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -186,8 +188,9 @@ def a_thousand_cells_are_exact_in_time() -> list[Check]:
 def mutations_are_noticed() -> list[Check]:
     """Errors put into the code on purpose; the named test must fail."""
     checks = []
-    for mutation in MUTATIONS:
-        killed = is_killed(mutation)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        answers = list(pool.map(is_killed, MUTATIONS))
+    for mutation, killed in zip(MUTATIONS, answers, strict=True):
         name = f"`{mutation.file}`: `{' '.join(mutation.new.split())}`"
         checks.append((name, "noticed" if killed else "missed", f"`{mutation.test.rpartition('::')[2]}`", killed))
     return checks

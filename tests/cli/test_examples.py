@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,14 @@ def test_the_logs_of_the_worked_cases_are_those_of_their_script(tmp_path):
     )
     for name in ("inventory", "maintenance", "support"):
         assert (tmp_path / f"{name}.csv").read_bytes() == (root / "examples" / "logs" / f"{name}.csv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["bench", "log_calibration", "paper_page", "tables", "verify"])
+def test_the_scripts_behind_the_long_targets_of_make_start(name):
+    """They are run seldom: at least their imports must be found (a module of theirs once hid one of the tests)."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root / "tests")}
+    command = [sys.executable, str(root / "benchmarks" / f"{name}.py"), "--help"]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert "--out" in answer.stdout
