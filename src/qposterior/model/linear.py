@@ -6,6 +6,7 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels import particles
+from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import GaussianPrior
@@ -49,6 +50,7 @@ class LinearQTarget(Target):
         slope = np.empty_like(theta)
         log_scale = np.ascontiguousarray(x[:, -1]) if self.data.learned else np.zeros(x.shape[0])
         flat = GaussianPrior().to_data()  # its wall is all that the likelihood looks at: there is none
+        use_threads_for(theta.size)
         answer = particles.q_likelihoods(self.layout, self.data, flat, theta, log_scale, slope)
         z = (weights - self.prior.mean) / self.prior.scale
         total = answer[:, 0] - 0.5 * np.sum(z**2, axis=1)

@@ -6,6 +6,7 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels import particles
+from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, NO_WALL, PriorData
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
@@ -87,6 +88,7 @@ class RewardTarget(Target):
             full = np.concatenate([full, x[:, -1:]], axis=1)
         grad = np.zeros_like(full)
         data = self.data if not self.is_exact else self.data._replace(mean=np.empty(0))
+        use_threads_for(full.size)
         smooth = particles.reward_densities(self._seen_layout, data, self.prior_data, full, grad)
         kept = np.concatenate([grad[:, self.free], grad[:, self.num_pairs :]], axis=1)
         return np.stack([smooth, np.zeros_like(smooth)], axis=1), kept
@@ -100,6 +102,7 @@ class RewardTarget(Target):
         known = self.data._replace(learned=False)
         every = np.arange(self.num_pairs)
         tables = self.layout.probability[None]
+        use_threads_for(x.shape[0] * self.num_pairs)
         return particles.bellman_to_q(tables, self.layout, known, every, np.zeros(self.num_pairs), self._rewards(x))
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:

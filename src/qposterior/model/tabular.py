@@ -230,6 +230,7 @@ class BellmanTarget(TabularTarget):
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, nan where ψ has no solution."""
         model = (self.tables, self.layout, self.data, self.free, self.fixed)
+        use_threads_for(x.shape[0] * self.num_pairs)
         return particles.bellman_to_q(*model, np.ascontiguousarray(x, dtype=float))
 
     def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -267,6 +268,7 @@ class BellmanTarget(TabularTarget):
         psi[:, self.layout.observed] = self.data.mean + self.q_residuals(theta)
         everything = np.arange(self.num_pairs)
         plain = self.data._replace(learned=False)
+        use_threads_for(psi.size)
         back = particles.bellman_to_q(self.tables, self.layout, plain, everything, self.fixed, psi)
         return np.asarray(np.abs(back - theta).max(axis=1) < SAME_THETA * (1.0 + np.abs(theta).max(axis=1)))
 
