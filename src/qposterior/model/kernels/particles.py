@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from qposterior.model.kernels.bellman import Work, new_work, solve
-from qposterior.model.kernels.compile import kernel, particle_kernel, prange
+from qposterior.model.kernels.compile import inlined_kernel, kernel, particle_kernel, prange
 from qposterior.model.kernels.density import (
     LikelihoodData,
     PriorData,
@@ -223,7 +223,7 @@ def accept_or_refuse(
         end[:] = start
 
 
-@kernel
+@inlined_kernel
 def q_trajectory(
     layout: Layout,
     data: LikelihoodData,
@@ -268,8 +268,7 @@ def q_leapfrog_one(
     value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
     grad = np.zeros(x.size)
     total = q_density(layout, data, prior, x, grad, value, greedy)
-    work = (value, greedy)
-    return q_trajectory(layout, data, prior, x, p, total, grad, step, num_steps, inverse_mass, upper, *work)
+    return q_trajectory(layout, data, prior, x, p, total, grad, step, num_steps, inverse_mass, upper, value, greedy)
 
 
 @particle_kernel
@@ -316,8 +315,10 @@ def q_chain(
         path[m] = start
         grad[:] = here
         before = kinetic_energy(p[m], inverse_mass)
-        moving = (path[m], p[m], density[0], grad, step, num_steps[m])
-        total = q_trajectory(layout, data, prior, *moving, inverse_mass, upper, value, greedy)
+        place, momentum, steps = path[m], p[m], num_steps[m]
+        total = q_trajectory(
+            layout, data, prior, place, momentum, density[0], grad, step, steps, inverse_mass, upper, value, greedy
+        )
         kinetic = before - kinetic_energy(p[m], inverse_mass)
         accept_or_refuse(total, 0.0, kinetic, log_uniform[m], density, start, here, path[m], grad, gain[m])
 
