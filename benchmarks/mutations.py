@@ -89,6 +89,7 @@ MUTATIONS = [
     Mutation(TARGET, "np.cumsum(new_density - density, axis=1)", "(new_density - density).cumsum(axis=0)", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[bellman]"),
     Mutation(TARGET, "(p**2 - new_p**2)", "(new_p**2 - p**2)", "tests/invariants/test_hmc.py::test_compiled_chains_are_the_plain_ones[q]"),
     Mutation(HMC, "p = rng.standard_normal((num, times, size)) / np.sqrt(tuning.inverse_mass)", "p = 0.9 * rng.standard_normal((num, times, size)) / np.sqrt(tuning.inverse_mass)", SAMPLERS + "test_learned_scales_agree_with_a_grid_on_a_bandit"),
+    Mutation("model/tabular.py", 'if "_chains" not in vars(steps_of):', "if False:", "tests/invariants/test_hmc.py::test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them"),
     Mutation(HMC, "        x, density = move.x, move.density\n        parts.append", "        parts.append", "tests/invariants/test_hmc.py::test_a_run_goes_on_where_its_last_part_ended[q]"),
     Mutation(HMC, "move.path, move.density = x[:, None], density", "move.density = density", "tests/invariants/test_hmc.py::test_a_run_goes_on_where_its_last_part_ended[bellman]"),
     Mutation(TEMPERING, "cold.sum(axis=1) + hot.sum(axis=1)", "cold.sum(axis=1) - hot.sum(axis=1)", SAMPLERS + "test_tempering_agrees_with_exact"),

@@ -18,7 +18,7 @@ from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.model.target import Target
+from qposterior.model.target import Target, leapfrog_by_gradient
 
 
 def targets():
@@ -108,6 +108,31 @@ def test_compiled_chains_are_the_plain_ones(name):
     # A trajectory of no steps stays where it is, and its energy is what it was.
     still = given["num_steps"] == 0
     assert np.all(compiled[2][still] == 0.0)
+
+
+def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
+    """A density of one's own over a compiled target: the compiled chains would know nothing of it."""
+
+    class Narrower(QTarget):
+        def log_density_and_grad(self, x):
+            density, grad = super().log_density_and_grad(x)
+            return density - np.sum(x**2, axis=1)[:, None] * [0.5, 0.0], grad - x
+
+        def leapfrog(self, x, p, *, step, num_steps, inverse_mass):
+            return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
+
+    class Renamed(Narrower):
+        pass
+
+    _, seen = random_problem("looping", 2)
+    for kind in (Narrower, Renamed):
+        target = kind(seen, GaussianPrior(), Tolerance(tolerance=0.5))
+        rng = np.random.default_rng(0)
+        x = target.initial(5, rng)
+        tuning = Tuning(step=0.005, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
+        move = hmc_move(target, x, target.log_density(x), tuning, np.full((1, 8), 4), rng)
+        assert move.acceptance.min() > 0.9  # the energy is kept: steps and density belong together
+        np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
 
 
 def test_many_moves_at_once_are_as_many_moves():

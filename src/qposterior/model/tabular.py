@@ -65,7 +65,15 @@ class TabularTarget(Target, ABC):
         num_steps: IntArray,
         inverse_mass: FloatArray,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Run trajectories one after the other, each accepted or refused, in one compiled call; `p` is used up."""
+        """Run trajectories one after the other, each accepted or refused, in one compiled call; `p` is used up.
+
+        A subclass with leapfrog steps of its own, for a density of its own, runs its trajectories by them.
+        """
+        steps_of = next(kind for kind in type(self).__mro__ if "leapfrog" in vars(kind))
+        if "_chains" not in vars(steps_of):
+            return super().run_chains(
+                x, density, p, log_uniform, step=step, num_steps=num_steps, inverse_mass=inverse_mass
+            )
         path, density, gain = np.empty_like(p), density.copy(), np.empty((*log_uniform.shape, 2))
         use_threads_for(int(num_steps.sum()) * self.num_pairs)
         given = (np.ascontiguousarray(x), density, p, log_uniform, step, num_steps, inverse_mass, self.upper_walls)

@@ -57,8 +57,9 @@ class Target(Protocol):
         """
         path, gain = np.empty_like(p), np.empty((*log_uniform.shape, 2))
         for m in range(p.shape[1]):
+            lengths = np.ascontiguousarray(num_steps[:, m])
             new_x, new_p, new_density = self.leapfrog(
-                x, p[:, m], step=step, num_steps=num_steps[:, m], inverse_mass=inverse_mass
+                x, p[:, m], step=step, num_steps=lengths, inverse_mass=inverse_mass
             )
             gain[:, m] = energy_gain(density, p[:, m], new_density, new_p, inverse_mass)
             accepted = (log_uniform[:, m] < gain[:, m, 1])[:, None]
