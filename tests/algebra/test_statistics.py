@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +22,7 @@ from qposterior.experiments.statistics import (
     summarise_returns,
     summarise_runs,
 )
+from qposterior.report.compare_report import learning_time_figure
 
 
 @pytest.mark.parametrize("size", [37, 39])
@@ -189,3 +191,20 @@ def test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_
     found = scaling_exponent(depths, np.where(depths == 4.0, rng.lognormal(3.0, 0.3, 40), 200.0), solved)
     assert found.low < found.value < found.high == np.inf
     assert str(found).endswith("∞]")
+
+
+def test_agents_stand_around_their_depth_and_one_alone_on_it():
+    rows = [(agent, depth, 3, 3, 9.0, 8.0, 10.0) for agent in "abc" for depth in (10, 20)]
+    table = pd.DataFrame(rows, columns=["agent", "depth", "runs", "solved", "mean", "low", "high"])
+
+    def places(part):
+        figure = learning_time_figure(part, {})
+        lines = figure.axes[0].lines
+        plt.close(figure)
+        return np.array([line.get_xdata() for line in lines if line.get_marker() == "o"])
+
+    np.testing.assert_allclose(places(table[table["agent"] == "a"]), [[10.0, 20.0]])
+    found = places(table)
+    np.testing.assert_allclose(found.mean(axis=0), [10.0, 20.0])
+    assert np.all(np.diff(found, axis=0) > 0.1)
+    assert np.all(np.abs(found / [10.0, 20.0] - 1.0) < 0.03)

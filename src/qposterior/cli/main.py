@@ -67,8 +67,11 @@ def main() -> None:
 def _show_log() -> None:
     """On a terminal, show what the library logs: that it compiles, which would look like standing still."""
     if sys.stderr.isatty():
-        logging.basicConfig(format="qposterior: %(message)s")
-        logging.getLogger("qposterior").setLevel(logging.INFO)
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("qposterior: %(message)s"))
+        logger = logging.getLogger("qposterior")  # not the root: what other libraries log is not ours to show
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
 
 
 def _report(error: Exception) -> int:

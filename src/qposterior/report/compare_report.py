@@ -263,7 +263,8 @@ def learning_time_figure(table: pd.DataFrame, laws: Laws) -> Any:
     """
     plt = import_pyplot()
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    beside, colours = np.linspace(0.97, 1.03, table["agent"].nunique()), agent_colours(table["agent"].unique())
+    number, colours = table["agent"].nunique(), agent_colours(table["agent"].unique())
+    beside = 1.0 + 0.06 * ((np.arange(number) + 0.5) / number - 0.5)
     for (name, group), shift in zip(table.groupby("agent", sort=True), beside, strict=True):
         agent = str(name)
         colour = colours[agent]
