@@ -170,9 +170,12 @@ def regret_plot(graphs: Any, curves: dict[str, tuple[Any, Any, Any]], measured: 
         figure.add_scatter(
             x=episode, y=mean, name=agent, legendgroup=agent, mode="lines", line={"color": colour, "width": 2}
         )
-    figure.update_layout(xaxis_title="episode", yaxis_title=f"cumulative {measured} (reward)", template="plotly_white")
+    figure.update_layout(xaxis_title="episode", yaxis_title=f"cumulative {measured} (reward)", **LAYOUT)
     return figure
 
+
+LAYOUT: dict[str, Any] = {"template": "plotly_white", "margin": {"t": 20}}
+"""What the plots of the page share; their headings stand above them, outside."""
 
 Laws = dict[str, tuple[float, Estimate]]
 """Per agent a and b of T ≈ exp(a) · depth^b."""
@@ -210,9 +213,10 @@ def learning_time_plot(graphs: Any, table: pd.DataFrame, laws: Laws) -> Any:
                 x=fitted, y=np.exp(intercept) * fitted**slope.value, mode="lines", legendgroup=agent, showlegend=False,
                 line={"color": colour, "dash": "dot"}, name=f"{agent}: depth^{slope.value:.2f}",
             )  # fmt: skip
-    figure.update_xaxes(type="log", title="depth")
+    figure.update_traces(cliponaxis=False)  # bounds stand at the top
+    figure.update_xaxes(type="log", title="depth", tickvals=sorted(table["depth"].unique()))
     figure.update_yaxes(type="log", title="learning time (episodes)")
-    figure.update_layout(template="plotly_white")
+    figure.update_layout(**LAYOUT)
     return figure
 
 
