@@ -1,8 +1,8 @@
 """Your own prior: a target whose prior is not among the library's, sampled by HMC and checked by weights.
 
 The library's priors on Q are independent. Suppose you hold that the actions of one state are worth about the same, so
-that one bad action makes its neighbours suspect: their values are correlated. A sampler needs a `Target`: log-density,
-gradient, leapfrog steps, starting points. `QTarget` has all of these for a Gaussian prior; ours replaces that prior.
+that one bad action makes its neighbours suspect: their values are correlated. `QTarget` is the posterior under a
+Gaussian prior; a subclass with another log-density and gradient is sampled by those.
 """
 
 import numpy as np
@@ -11,7 +11,6 @@ import qposterior as qp
 from qposterior.inference.hmc import run_hmc
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.tabular import QTarget
-from qposterior.model.target import leapfrog_by_gradient
 
 BASE = qp.GaussianPrior(scale=4.0)  # wider than ours in every direction: the weights below are bounded
 SCALE, SHARED = 3.0, 0.75  # ours: sd of a value, and the correlation of the actions of one state
@@ -36,10 +35,6 @@ class RelatedActions(QTarget):
         density, grad = super().log_density_and_grad(x)
         ratio, slope = self.log_prior_ratio(x)
         return density + ratio[:, None] * [1.0, 0.0], grad + slope
-
-    def leapfrog(self, x, p, *, step, num_steps, inverse_mass):
-        """Take the steps by our gradient: the compiled steps of `QTarget` know only its own prior."""
-        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
 
 
 if __name__ == "__main__":

@@ -137,3 +137,24 @@ def importance_sample(seen, scale, tolerance, num, seed):
     log_det = np.array([log_determinant(seen, row) for row in theta])
     log_weight = -0.5 * np.sum((theta[:, seen.observed_pairs] / scale) ** 2, axis=1) - log_det
     return theta, np.exp(log_weight - log_weight.max())
+
+
+def competing_hub():
+    """Ten states (−10 each) into a hub: an unseen action x against a seen one (+4) into a state with an unseen z.
+
+    Two modes that no short trajectory crosses between; P(x is optimal) is known by quadrature (`many_modes`).
+    """
+    hub, room, goal = 10, 11, 12
+    edges = [(s, 0, hub, 1.0, -10.0) for s in range(hub)]
+    edges += [(hub, 0, goal, 1.0, 0.0), (hub, 1, room, 1.0, 4.0), (room, 0, goal, 1.0, 0.0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
+    return mdp, qp.Experience.of_pairs(mdp, [*((s, 0) for s in range(hub)), (hub, 1)])
+
+
+def symmetric_hub():
+    """Five states (−8 each) into a hub with two unseen actions: each is optimal with probability 1/2."""
+    hub, goal = 5, 6
+    edges = [(s, 0, hub, 1.0, -8.0) for s in range(hub)]
+    edges += [(hub, a, goal, 1.0, 0.0) for a in (0, 1)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
+    return mdp, qp.Experience.of_pairs(mdp, [(s, 0) for s in range(hub)])

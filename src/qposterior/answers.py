@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
+from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.files import write_atomically
 from qposterior.world.space import StateActionSpace
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = "qposterior-posterior 1"
-TIE = 1e-10
-"""Actions whose values differ by less than this, relative to 1 + |V|, tie (paper, app. psrl_mab)."""
-
-TIE_RULES = ("uniform", "lowest")
+ENOUGH_DRAWS = 100.0
+"""Effective draws below which an answer is not trusted."""
 
 
 def make_rng(seed: Any) -> np.random.Generator:
@@ -50,28 +48,38 @@ class Posterior:
 
     def mean(self) -> FloatArray:
         """Return ``(S, A)`` posterior means of Q*: nan where inadmissible, 0 at goals."""
-        values = self.weights @ self.draws if self.exact_tables is None else self.exact_tables[1]
-        return self.space.to_table(values)
+        return self.space.to_table(self.pair_mean)
+
+    @property
+    def pair_mean(self) -> FloatArray:
+        """``(K,)`` posterior means of Q* on the pairs."""
+        return self.expectation(self.draws) if self.exact_tables is None else np.asarray(self.exact_tables[1])
 
     def sd(self) -> FloatArray:
         """Return ``(S, A)`` posterior standard deviations."""
         if self.exact_tables is not None:
             return self.space.to_table(self.exact_tables[2])
-        centre = self.weights @ self.draws
-        return self.space.to_table(np.sqrt(self.weights @ (self.draws - centre) ** 2))
+        return self.space.to_table(np.sqrt(self.expectation((self.draws - self.pair_mean) ** 2)))
 
     def quantile(self, level: float) -> FloatArray:
         """Return ``(S, A)`` weighted quantiles of the draws: the least value with at least `level` of the weight."""
+        return self.space.to_table(self.quantile_of(self.draws, level))
+
+    def expectation(self, values: FloatArray) -> FloatArray:
+        """Return the posterior mean of ``(N, ...)`` values, one of each draw: Σ w_n values_n."""
+        return np.asarray(np.tensordot(self.weights, values, axes=1))
+
+    def quantile_of(self, values: FloatArray, level: float) -> FloatArray:
+        """Return the posterior quantile of ``(N, ...)`` values: the least with at least `level` of the weight."""
         if not 0.0 <= level <= 1.0:
             raise InvalidInputError(f"level must lie in [0, 1], got {level}")
         if np.ptp(self.weights) == 0.0:  # nothing to add up: the value at that rank
             rank = max(int(np.ceil(level * self.weights.size * (1.0 - 1e-12))) - 1, 0)
-            return self.space.to_table(np.partition(self.draws, rank, axis=0)[rank])
-        order = np.argsort(self.draws, axis=0)
+            return np.asarray(np.partition(values, rank, axis=0)[rank])
+        order = np.argsort(values, axis=0)
         total = np.cumsum(self.weights[order], axis=0)
-        row = np.argmax(total >= min(level, 1.0) * total[-1] * (1.0 - 1e-12), axis=0)
-        columns = np.arange(self.draws.shape[1])
-        return self.space.to_table(self.draws[order[row, columns], columns])
+        row = np.argmax(total >= level * total[-1] * (1.0 - 1e-12), axis=0)
+        return np.asarray(np.take_along_axis(values, np.take_along_axis(order, row[None], axis=0), axis=0)[0])
 
     def prob_optimal(self, state: int, *, ties: str = "uniform") -> FloatArray:
         """Return ``(A,)`` P(action is optimal) in a state: sums to 1, 0 where inadmissible."""
@@ -85,7 +93,7 @@ class Posterior:
         if self.exact_tables is not None and ties == "uniform":
             values = self.exact_tables[0]
         else:
-            values = self.weights @ self._optimal(ties)
+            values = self.expectation(self.space.optimal_share(self.draws, ties))
         table = np.zeros((self.space.num_states, self.space.num_actions))
         table[self.space.pair_state, self.space.pair_action] = values
         return table
@@ -100,21 +108,44 @@ class Posterior:
         if self.enumeration is not None and ties == "uniform":
             return self.enumeration.prob_policy(policy)
         pairs = [self.space.pair(state, action) for state, action in policy.items()]
-        return float(self.weights @ np.prod(self._optimal(ties)[:, pairs], axis=1))
+        return float(self.expectation(np.prod(self.space.optimal_share(self.draws, ties)[:, pairs], axis=1)))
 
     # -- draws ---------------------------------------------------------------------------------------------------------
 
     def reweight(self, log_ratio: FloatArray) -> Posterior:
         """Return the same draws under another prior or with more data: weights times exp ``(N,)`` log_ratio.
 
-        For instance the log of another prior's density over this one's, at `draws`.
+        For instance the log of another prior's density over this one's, at `draws`. The log-evidence grows by
+        log Σ w exp(log_ratio): right where the ratio is that of normalised densities. What the chains said of their
+        mixing was said of the old weights; the new draws are trusted while the old ones were and the weights leave
+        `ENOUGH_DRAWS` effective ones.
         """
         ratio = np.asarray(log_ratio, dtype=float)
         if ratio.shape != self.weights.shape or np.isnan(ratio).any() or not np.isfinite(ratio).any():
             raise InvalidInputError(f"log_ratio must be {self.weights.size} numbers, not nan and not all −inf")
         weights = self.weights * np.exp(ratio - ratio.max())
-        # The exact numbers belong to the old weights.
-        return replace(self, weights=weights / weights.sum(), exact_tables=None, enumeration=None, chains=1)
+        total = float(weights.sum())
+        if not total > 0.0:
+            raise InvalidInputError("log_ratio gives every draw that has weight the weight 0; draw afresh instead")
+        weights = weights / total
+        effective = float(1.0 / np.sum(weights**2))
+        return replace(
+            self,
+            weights=weights,
+            log_evidence=self.log_evidence + float(ratio.max()) + float(np.log(total)),
+            diagnostics={"effective_draws": effective, "trusted": self.trusted and effective >= ENOUGH_DRAWS},
+            exact_tables=None,  # the exact numbers belong to the old weights
+            enumeration=None,
+            chains=1,
+        )
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the method found no reason to distrust these numbers; `diagnostics["distrust"]` says which it found.
+
+        False for draws that nothing has checked.
+        """
+        return bool(self.diagnostics.get("trusted", False))
 
     def sample(self, num: int, seed: Any) -> FloatArray:
         """Return ``(num, S, A)`` draws of Q*, chosen by their weights with replacement."""
@@ -127,7 +158,7 @@ class Posterior:
         broken uniformly or go to the lowest action.
         """
         rng = make_rng(seed)
-        share = self._optimal(ties)[self._choose(num, rng)]
+        share = self.space.optimal_share(self.draws[self._choose(num, rng)], ties)
         score = np.where(share > 0.0, rng.random(share.shape) + 1.0, 0.0)
         states = self.space.deciding_states
         policies = np.full((num, self.space.num_states), -1, dtype=np.int64)
@@ -143,20 +174,6 @@ class Posterior:
 
     def _choose(self, num: int, seed: Any) -> IntArray:
         return np.asarray(make_rng(seed).choice(self.weights.size, size=num, p=self.weights))
-
-    def _optimal(self, ties: str) -> FloatArray:
-        """Return ``(N, K)`` the share that each pair has in being optimal in each draw."""
-        if ties not in TIE_RULES:
-            raise unknown_name("tie rule", ties, TIE_RULES)
-        best = self.space.maximum(self.draws)[:, self.space.pair_state]
-        tied: BoolArray = self.draws >= best - TIE * (1.0 + np.abs(best))
-        first = self.space.first_pair[self.space.deciding_states]
-        repeat = np.diff(np.append(first, self.space.num_pairs))
-        if ties == "lowest":
-            before: IntArray = np.cumsum(tied, axis=1) - tied
-            at_start: IntArray = np.repeat(before[:, first], repeat, axis=1)
-            return np.asarray(tied & (before == at_start), dtype=np.float64)
-        return np.asarray(tied / np.repeat(np.add.reduceat(tied.astype(float), first, axis=1), repeat, axis=1))
 
     # -- files and friends ---------------------------------------------------------------------------------------------
 
@@ -251,6 +268,9 @@ class Posterior:
         shown = {k: v for k, v in self.diagnostics.items() if isinstance(v, int | float) and not isinstance(v, bool)}
         if shown:
             lines.append("  " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
+        if not self.trusted:
+            reason = self.diagnostics.get("distrust", "nothing has checked these draws")
+            lines.append(f"  NOT TRUSTED: {reason}")
         table = self.prob_optimal_table()
         for state in self.space.deciding_states[:8]:
             actions = ", ".join(f"{a}: {table[state, a]:.3f}" for a in self.space.actions(state))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from qposterior.answers import Posterior, make_rng
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.errors import InvalidInputError, QPosteriorError, name_states, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
-from qposterior.inference.hmc import Chains, HMCSettings, distrust, run_hmc
+from qposterior.inference.hmc import Chains, HMCSettings, run_hmc
 from qposterior.inference.joint import CHAINS, JointDraws, run_joint
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
+from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
+from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, distrust
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
@@ -24,7 +27,7 @@ from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
 from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool, UncertainTarget
-from qposterior.world.arrays import FloatArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.structure import inescapable_set
 from qposterior.world.transitions import TransitionTable
@@ -32,6 +35,15 @@ from qposterior.world.transitions import TransitionTable
 METHODS = ("exact", "hmc", "tempering", "smc")
 COORDINATES = ("bellman", "q")
 Settings = TypeVar("Settings", HMCSettings, AnnealedSettings, OneLookSettings)
+CHECKED_CELLS, CHECKED_PAIRS = 64, 64
+"""Up to this size what was sampled is checked against enumeration, which costs a fraction of the sampling there."""
+
+SMALLEST_ISLAND = 125
+"""Particles of an island of the sequential sampler, at least: smaller ones lose modes."""
+
+EXACT_ERROR = 5e-3
+"""Standard error of P(optimal) beyond which the integration of the policy cells has not converged."""
+
 FREE_LOOP = 3.0
 """A seen loop whose mean reward is within this many (1 − γ)·scale of 0 is a loop that a discount makes attractive."""
 
@@ -66,7 +78,8 @@ def posterior(
     - `transitions`: of counted successors, how their unknown rows are treated: "dirichlet" (default; or a
       `DirichletRows`) draws them jointly with Q, a `SimulatedRows` takes fresh ones from a simulator, a
       `SimulatorPool` those of a pool that grows with the data, "empirical" takes the frequencies for the rows (biased:
-      they are treated as known). A table: the rows that a `RewardPrior` needs.
+      they are treated as known). A table, such as `mdp.transitions`: the rows of all pairs are known, whatever was
+      counted (a `RewardPrior` needs it).
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
     - `settings`: an `HMCSettings` for hmc and tempering; an `AnnealedSettings` or `OneLookSettings` for smc.
     """
@@ -77,6 +90,8 @@ def posterior(
     rows = _unknown_rows(seen, transitions, prior, method, coordinates)
     if transitions == "empirical":
         seen = seen.with_frequencies()
+    elif isinstance(transitions, TransitionTable) and not isinstance(prior, RewardPrior):
+        seen = _with_table(seen, transitions)
     elif isinstance(transitions, SimulatorPool):
         seen = transitions.grow(seen)
     if features is not None and (method not in ("hmc", "tempering") or isinstance(prior, RewardPrior)):
@@ -94,17 +109,25 @@ def posterior(
         if not isinstance(transitions, TransitionTable):
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, chain_settings, described)
-    _warn_of_free_loops(seen, prior.scale)
+    loop = free_loop(seen, prior.scale)
+    if loop.size:
+        warnings.warn(
+            f"one can circle in {name_states(loop)} for ever at a reward of about 0: with a Gaussian prior on Q and a "
+            "discount below 1 such a loop is almost surely 'optimal'; use discount 1, a step cost, or RewardPrior",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     if rows is not None:
         chain_settings = chain_settings or HMCSettings(chains=CHAINS)
         uncertain = UncertainTarget(seen, prior, likelihood, rows, chains=chain_settings.chains, rng=rng)
         joint = run_joint(uncertain, rng, chain_settings, progress_fn=progress_fn)
-        return _joint_posterior(joint, particles, seen, described | {"transitions": type(rows).__name__})
+        return _announced(_joint_posterior(joint, particles, seen, described | {"transitions": type(rows).__name__}))
     if method == "exact":
         found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
-        return _exact_posterior(found, particles, described)
+        return _announced(_exact_posterior(found, particles, described))
     if method == "smc":
-        return _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates, settings)
+        sampled = _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates, settings)
+        return _announced(_cross_checked(sampled, seen, prior, likelihood, coordinates))
     make_target = _target_maker(seen, prior, likelihood, coordinates, features)
     if method == "hmc":
         target = make_target(None)
@@ -119,7 +142,50 @@ def posterior(
         rungs = ladder(coldest, prior.scale, seen.num_observed)
         target = make_target(coldest)
         chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn)
-    return _chain_posterior(target, chains, method, particles, seen, described)
+    sampled = _chain_posterior(target, chains, method, particles, seen, described)
+    if features is None:
+        sampled = _cross_checked(sampled, seen, prior, likelihood, coordinates)
+    return _announced(sampled)
+
+
+def _with_table(seen: Experience, table: TransitionTable) -> Experience:
+    """Return the experience with the rows of a table that has one for each pair."""
+    space = seen.space
+    if table.num_rows != space.num_pairs or table.num_states != space.num_states:
+        raise InvalidInputError(
+            f"transitions must have a row for each of the {space.num_pairs} pairs over {space.num_states} states, got "
+            f"{table.num_rows} rows over {table.num_states}; pass mdp.transitions"
+        )
+    return seen.with_rows({int(k): table.row(int(k)) for k in seen.observed_pairs})
+
+
+def _judged(reason: str | None) -> dict[str, Any]:
+    """Return the part of the diagnostics that says whether to trust the rest."""
+    return {"trusted": True} if reason is None else {"trusted": False, "distrust": reason}
+
+
+def _announced(post: Posterior) -> Posterior:
+    """Return the posterior, with a warning where it is not to be trusted."""
+    if not post.trusted:
+        warnings.warn(f"do not trust these draws: {post.diagnostics['distrust']}", RuntimeWarning, stacklevel=3)
+    return post
+
+
+def _cross_checked(
+    post: Posterior, seen: Experience, prior: Prior, likelihood: Likelihood, coordinates: str
+) -> Posterior:
+    """Return the posterior, distrusted where enumeration is in reach and says something else."""
+    space = post.space
+    if space.num_pairs > CHECKED_PAIRS or not post.trusted:
+        return post
+    rng = np.random.default_rng(0)  # a stream of its own: the draws do not depend on whether they are checked
+    try:
+        exact = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=CHECKED_CELLS, rng=rng)
+    except QPosteriorError:  # too many cells, or a prior or noise that enumeration does not cover
+        return post
+    share = post.prob_optimal_table()[space.pair_state, space.pair_action]
+    checked = _judged(contradiction(share, exact.prob_optimal(), space)) | {"checked_by_enumeration": True}
+    return replace(post, diagnostics=post.diagnostics | checked)
 
 
 def _check(method: str, coordinates: str, particles: int, noise: Noise | None, tolerance: float | FloatArray) -> None:
@@ -156,10 +222,7 @@ def _unknown_rows(
 
 
 def _joint_posterior(joint: JointDraws, particles: int, seen: Experience, described: dict[str, Any]) -> Posterior:
-    """Return the posterior of joint draws, thinned evenly, with a warning where due."""
-    reason = distrust(joint.diagnostics)
-    if reason is not None:
-        warnings.warn(f"do not trust these draws: {reason}", RuntimeWarning, stacklevel=3)
+    """Return the posterior of joint draws, thinned evenly."""
     chains, length, size = joint.theta.shape
     row = np.linspace(0, chains * length - 1, particles).round().astype(int)
     scale = None if joint.log_scale is None else np.exp(joint.log_scale.reshape(-1)[row])
@@ -168,7 +231,9 @@ def _joint_posterior(joint: JointDraws, particles: int, seen: Experience, descri
         draws=joint.theta.reshape(chains * length, size)[row],
         weights=np.full(particles, 1.0 / particles),
         method="hmc",
-        diagnostics=joint.diagnostics | {"trusted": reason is None, "total_draws": chains * length},
+        diagnostics=joint.diagnostics
+        | _judged(distrust(joint.diagnostics, seen.space))
+        | {"total_draws": chains * length},
         settings=described,
         noise_scale=scale,
     )
@@ -202,13 +267,19 @@ def _target_maker(
 
 
 def _exact_posterior(found: Enumeration, particles: int, described: dict[str, Any]) -> Posterior:
+    reason = None
+    if not max(found.prob_error, found.mean_error) <= EXACT_ERROR:
+        reason = (
+            f"the integration over policy cells has not converged (standard errors {found.prob_error:.3g} of "
+            f'P(optimal) and {found.mean_error:.3g} prior scales of the means); compare with method="hmc"'
+        )
     return Posterior(
         space=found.space,
         draws=found.draw(particles),
         weights=np.full(particles, 1.0 / particles),
         method="exact",
         log_evidence=found.log_evidence,
-        diagnostics=found.diagnostics(),
+        diagnostics=found.diagnostics() | _judged(reason),
         settings=described,
         exact_tables=np.stack([found.prob_optimal(), found.mean(), found.sd()]),
         enumeration=found,
@@ -218,10 +289,7 @@ def _exact_posterior(found: Enumeration, particles: int, described: dict[str, An
 def _chain_posterior(
     target: Target, chains: Chains, method: str, particles: int, seen: Experience, described: dict[str, Any]
 ) -> Posterior:
-    """Return the posterior of chains, thinned evenly to the number of draws asked for, with a warning where due."""
-    reason = distrust(chains.diagnostics)
-    if reason is not None:
-        warnings.warn(f"do not trust these draws: {reason}", RuntimeWarning, stacklevel=3)
+    """Return the posterior of chains, thinned evenly to the number of draws asked for."""
     per_chain = -(-particles // chains.draws.shape[0])
     row = np.linspace(0, chains.draws.shape[1] - 1, per_chain).round().astype(int)
     x = chains.draws[:, row].reshape(chains.draws.shape[0] * per_chain, target.num_coordinates)
@@ -234,7 +302,8 @@ def _chain_posterior(
         weights=np.full(particles, 1.0 / particles),
         method=method,
         diagnostics=chains.diagnostics
-        | {"trusted": reason is None, "total_draws": chains.draws.shape[0] * chains.draws.shape[1]},
+        | _judged(distrust(chains.diagnostics, seen.space))
+        | {"total_draws": chains.draws.shape[0] * chains.draws.shape[1]},
         settings=described,
         chains=chains.draws.shape[0] if even else 1,
         noise_scale=np.exp(x[:, -1]) if learned else None,
@@ -251,43 +320,66 @@ def _sequential_posterior(
     coordinates: str,
     settings: Any,
 ) -> Posterior:
-    """Return the posterior of a sequential sampler, as an agent would have made it of the same data."""
+    """Return the posterior of independent islands of a sequential sampler, averaged by their evidence.
+
+    Each island is what an agent would have made of the same data. `particles` equally weighted draws are kept where the
+    islands together have more.
+    """
     kind = BellmanTarget if coordinates == "bellman" else QTarget
     kind(seen, prior, likelihood)  # traps, loops that pay and the like are named before anything is sampled
-    common: dict[str, Any] = {"prior": prior, "likelihood": likelihood, "particles": particles, "rng": rng}
-    sampler: SequentialSampler
-    if isinstance(likelihood, Tolerance) and not likelihood.is_exact:
-        if np.ndim(likelihood.tolerance):
-            raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
-        final = float(likelihood.tolerance)
-        common["settings"] = _settings_of(AnnealedSettings, settings)
-        sampler = AnnealedSampler.start(seen, **common, coordinates=coordinates, final_tolerance=final)
-    elif coordinates == "q" and isinstance(likelihood, Noise):
-        common["settings"] = _settings_of(AnnealedSettings, settings)
-        sampler = AnnealedSampler.start(seen, **common, coordinates="q")
+    is_annealed = not likelihood.is_exact if isinstance(likelihood, Tolerance) else coordinates == "q"
+    checked: AnnealedSettings | OneLookSettings | None
+    if is_annealed:
+        checked = annealed = _settings_of(AnnealedSettings, settings)
+        chain = 1 if annealed is None else annealed.moves.waste_free or 1
     else:
-        sampler = OneLookSampler.start(seen, **common, settings=_settings_of(OneLookSettings, settings))
-    sampler.update(seen)
-    moved = [row for row in sampler.trace if row.get("is_effective") is not None]
-    trusted = not moved or bool(moved[-1]["is_effective"])
-    if not trusted:
-        ratio = float(moved[-1]["mixing_ratio"])
-        warnings.warn(
-            f"do not trust these draws: the last moves did not mix (ratio {ratio:.1f}); use Bellman coordinates, a "
-            f"larger "
-            "tolerance, or more moves",
-            RuntimeWarning,
-            stacklevel=3,
+        checked, chain = _settings_of(OneLookSettings, settings), 1
+    size = -(-max(SMALLEST_ISLAND, -(-particles // ISLANDS)) // chain) * chain
+    common: dict[str, Any] = {"prior": prior, "likelihood": likelihood, "particles": size, "rng": rng}
+    common["settings"] = checked
+    if not is_annealed:
+        make_fn: Callable[..., SequentialSampler] = OneLookSampler.start
+    else:
+        make_fn = AnnealedSampler.start
+        common["coordinates"] = coordinates
+        if isinstance(likelihood, Tolerance):
+            if np.ndim(likelihood.tolerance):
+                raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
+            common["final_tolerance"] = float(likelihood.tolerance)
+    islands = []
+    for _ in range(ISLANDS):
+        sampler = make_fn(seen, **common)
+        sampler.update(seen)
+        islands.append(sampler)
+    clouds = [island.cloud for island in islands]
+    log_evidence = np.array([cloud.log_evidence for cloud in clouds])
+    shares = np.array([cloud.weights @ seen.space.optimal_share(cloud.theta) for cloud in clouds])
+    reason, facts = compare_islands(log_evidence, shares, seen.space)
+    last_moves = [[row for row in island.trace if row.get("is_effective") is not None][-1:] for island in islands]
+    if any(row and not row[0]["is_effective"] for row in last_moves):
+        ratio = max(float(row[0]["mixing_ratio"]) for row in last_moves if row)
+        reason = (
+            f"the last moves did not mix (ratio {ratio:.1f}); use Bellman coordinates, a larger tolerance, or more "
+            "moves"
         )
+    island_weight = np.exp(log_evidence - log_evidence.max())
+    weights = np.concatenate([w * cloud.weights for w, cloud in zip(island_weight, clouds, strict=True)])
+    weights /= weights.sum()
+    theta = np.concatenate([cloud.theta for cloud in clouds])
+    scale = None if clouds[0].log_scale is None else np.exp(np.concatenate([cloud.log_scale for cloud in clouds]))
+    facts["effective_draws"] = float(1.0 / np.sum(weights**2))
+    if weights.size > particles:
+        kept = systematic(weights, rng, particles)
+        theta, scale, weights = theta[kept], None if scale is None else scale[kept], np.full(particles, 1.0 / particles)
     return Posterior(
         space=seen.space,
-        draws=sampler.cloud.theta,
-        weights=sampler.cloud.weights,
+        draws=theta,
+        weights=weights,
         method="smc",
-        log_evidence=sampler.cloud.log_evidence,
-        diagnostics={"effective_draws": sampler.cloud.ess, "trusted": trusted, "trace": sampler.trace},
+        log_evidence=float(log_evidence.max() + np.log(island_weight.mean())),
+        diagnostics=facts | _judged(reason) | {"trace": islands[0].trace},
         settings=described,
-        noise_scale=None if sampler.cloud.log_scale is None else np.exp(sampler.cloud.log_scale),
+        noise_scale=scale,
     )
 
 
@@ -304,33 +396,26 @@ def _reward_posterior(
     """Return the posterior under a prior on rewards: independent draws where they are conjugate, else chains."""
     target = RewardTarget(seen, table, prior, likelihood)
     if not target.is_conjugate:
-        return _chain_posterior(target, run_hmc(target, rng, settings), "hmc", particles, seen, described)
+        return _announced(_chain_posterior(target, run_hmc(target, rng, settings), "hmc", particles, seen, described))
     return Posterior(
         space=seen.space,
         draws=target.to_q(target.draw(particles, rng)),
         weights=np.full(particles, 1.0 / particles),
         method="conjugate",
+        diagnostics={"effective_draws": float(particles)} | _judged(None),
         settings=described,
     )
 
 
-def _warn_of_free_loops(seen: Experience, scale: float) -> None:
-    """Warn where a discount below 1 makes a seen loop of reward about 0 look optimal.
+def free_loop(seen: Experience, scale: float) -> IntArray:
+    """Return the states of seen loops of reward about 0 that a discount below 1 makes look optimal, if any.
 
     On a closed loop of n steps the density gains 1/(1 − γⁿ); the rewards that this favours are those small against
     (1 − γ) · scale.
     """
     space = seen.space
     if space.discount == 1.0 or seen.num_observed == 0:
-        return
+        return np.empty(0, dtype=np.int64)
     small = seen.observed & (np.abs(seen.reward_mean) <= FREE_LOOP * (1.0 - space.discount) * scale)
     full = seen.table().spread(seen.observed_pairs, space.num_pairs)
-    loop = np.flatnonzero(inescapable_set(space, full, small))
-    if loop.size:
-        shown = ", ".join(map(str, loop[:8].tolist()))
-        warnings.warn(
-            f"one can circle in states {shown} for ever at a reward of about 0: with a Gaussian prior on Q and a "
-            f"discount below 1 such a loop is almost surely 'optimal'; use discount 1, a step cost, or RewardPrior",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+    return np.flatnonzero(inescapable_set(space, full, small))

@@ -12,7 +12,7 @@ from qposterior.inference.diagnostics import (
     tail_ess,
     weighted_ess,
 )
-from qposterior.inference.hmc import distrust
+from qposterior.inference.trust import distrust
 
 
 def autoregressive(phi, chains=4, length=20_000, seed=0):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.answers import TIE, TIE_RULES, Posterior, make_rng
+from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.exact_draws import ExactSampler
@@ -22,7 +22,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior, pri
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.files import write_atomically
-from qposterior.world.space import StateActionSpace
+from qposterior.world.space import TIE_RULES, StateActionSpace
 
 FORMAT = "qposterior-agent 2"
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
@@ -194,10 +194,8 @@ class PosteriorSamplingAgent:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
         cloud = self.sampler.cloud
         theta = cloud.theta[self._rng.choice(cloud.theta.shape[0], p=cloud.weights)]
-        best = self.space.maximum(theta)[self.space.pair_state]
-        tied = theta >= best - TIE * (1.0 + np.abs(best))
         noise = self._rng.random(theta.size) if self.ties == "uniform" else np.zeros(theta.size)
-        return self.space.greedy(np.where(tied, 1.0 + noise, 0.0))
+        return self.space.greedy(np.where(self.space.optimal_share(theta, self.ties) > 0.0, 1.0 + noise, 0.0))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def fit_command(log: Path, **options: Any) -> None:
       qposterior fit decisions.csv.gz --goal scrapped --discount 0.95 --json -
       qposterior fit march.csv --update answer
     """
-    from qposterior.errors import InvalidInputError
+    from qposterior.errors import InvalidInputError, QPosteriorError
     from qposterior.logs.choices import FitSettings
     from qposterior.logs.columns import OPTIONAL, REQUIRED, Columns
     from qposterior.logs.files import load_sums, prepare_folder, save_fit
@@ -107,6 +107,10 @@ def fit_command(log: Path, **options: Any) -> None:
         _print(found)
         if out is not None:
             click.echo(str(out))
+    if not found.is_settled:
+        raise QPosteriorError(
+            "the computation has not settled, so there is no policy; the line marked ! says what helps"
+        )
 
 
 @click.command("act", short_help="The action of a fitted policy in a state.")
@@ -158,12 +162,20 @@ def _write_page(found: Any, out: Path) -> None:
 
 
 def _print(found: Any) -> None:
+    for words in found.chosen.words:
+        click.echo(f"- {words}")
+    if found.is_settled:
+        _print_table(found)
+    for check in found.checks:
+        if not check.fits:
+            click.echo(f"! {check.words}")
+
+
+def _print_table(found: Any) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    for words in found.chosen.words:
-        click.echo(f"- {words}")
     table = Table(title="What to do where", title_justify="left")
     for column in ("state", "action", "tried", "value", "90 % interval", "P(best)", "loss"):
         table.add_column(column, justify="left" if column in ("state", "action") else "right")
@@ -175,13 +187,10 @@ def _print(found: Any) -> None:
             str(row["count"]),
             f"{row['mean']:.4g}",
             f"{row['lower']:.4g} to {row['upper']:.4g}",
-            f"{row['prob_optimal']:.2f}",
+            "only action tried" if row["only_action"] else f"{row['prob_optimal']:.2f}",
             f"{row['expected_loss']:.3g}",
         )
     Console(width=None if sys.stdout.isatty() else 110).print(table)
     if len(found.table) > 40:
         click.echo(f"… and {len(found.table) - 40} rows more (--out or --json has all)")
     click.echo(f"P(all marked actions are optimal) = {found.prob_policy:.2f}")
-    for check in found.checks:
-        if not check.fits:
-            click.echo(f"! {check.words}")

@@ -174,7 +174,7 @@ class Enumeration:
             return
         matrix = self._reward_matrix(choice)
         best = np.linalg.lstsq(matrix, self.rewards, rcond=None)[0]
-        if np.abs(matrix @ best - self.rewards).max() < 1e-9:
+        if np.abs(matrix @ best - self.rewards).max() <= 1e-9 * np.abs(self.rewards).max():
             loop = self._loop(choice)
             raise NoUniqueSolutionError(
                 f"the loop through {name_states(loop)} has mean reward 0: in Q coordinates tolerance 0 has no "

@@ -6,14 +6,13 @@ trajectory is followed by a Gibbs sweep over the free coordinates.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from qposterior.inference.diagnostics import bulk_ess, rank_r_hat, tail_ess
+from qposterior.inference.trust import describe_chains, is_enough
 from qposterior.model.target import Target, energy_gain
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
@@ -25,6 +24,9 @@ TRAJECTORIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 TRIALS = 50
 """Trajectories by which the warm-up judges a candidate."""
+
+MOST_SCOUTS = 16
+"""Batches of further chains that look for modes, at most."""
 
 NUMBERS_AT_ONCE = 1 << 18
 """Momenta drawn for one call of the kernel: moves of small problems take less time than the way from Python to it."""
@@ -198,6 +200,7 @@ def run_hmc(
         return Chains(
             draws=x[:, None, :], tuning=still, diagnostics={"chains": settings.chains, "draws": settings.chains}
         )
+    x = target.disperse(x, rng)
     tuning, x, density, used = warm_up(target, x, rng, settings)
     draws = np.empty((settings.chains, settings.max_iterations, target.num_coordinates))
     acceptance, divergences, gradients, done = 0.0, 0, used, 0
@@ -212,14 +215,15 @@ def run_hmc(
         done += times
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
-        if (stopping_fn or _trustworthy(target, settings))(draws[:, :done]):
+        if (stopping_fn or _default_rule(target, settings))(draws[:, :done]):
             break
     kept = draws[:, :done].copy()
     return Chains(
         draws=kept,
         tuning=tuning,
-        diagnostics=chain_diagnostics(target, kept)
+        diagnostics=describe_chains(target, kept)
         | {
+            "unvisited_modes": scout(target, kept, tuning, rng, settings),
             "acceptance": acceptance / done,
             "divergences": divergences,
             "gradients": gradients,
@@ -351,46 +355,35 @@ def _windows(length: int) -> list[int]:
 
 
 def _regular_variance(draws: FloatArray) -> FloatArray:
-    """Return variances shrunk a little towards a small constant, so that none is 0."""
+    """Return variances shrunk a little towards a small share of the largest, so that none is 0."""
     count = draws.shape[0]
-    return np.asarray(draws.var(axis=0, ddof=1) * count / (count + 5.0) + 1e-6 * 5.0 / (count + 5.0))
+    variance = draws.var(axis=0, ddof=1)
+    floor = max(1e-6 * float(variance.max(initial=0.0)), np.finfo(float).tiny)
+    return np.asarray(variance * count / (count + 5.0) + floor * 5.0 / (count + 5.0))
 
 
-def chain_diagnostics(target: Target, draws: FloatArray) -> dict[str, Any]:
-    """Return the worst R-hat and effective sample sizes over the pairs of Q that vary."""
-    chains, length, size = draws.shape
-    q = target.to_q(draws.reshape(-1, size)).reshape(chains, length, -1)
-    summary: dict[str, Any] = {"chains": chains, "draws": chains * length}
-    if length < 8:
-        return summary
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all-nan slices: pairs that do not vary
-        summary["max_r_hat"] = float(np.nanmax(rank_r_hat(q)))
-        summary["min_bulk_ess"] = float(np.nanmin(bulk_ess(q)))
-        summary["min_tail_ess"] = float(np.nanmin(tail_ess(q)))
-    return summary
+def scout(target: Target, draws: FloatArray, tuning: Tuning, rng: np.random.Generator, settings: HMCSettings) -> int:
+    """Return how many pairs are optimal where further chains stay and never where the ``(C, M, D)`` draws have been.
+
+    Where states have more actions than there are chains, some actions are nobody's start. Further chains start with
+    those and run for a third of a warm-up: either they leave, or there is a mode that the draws know nothing of.
+    """
+    batches = min(-(-target.most_actions // settings.chains), MOST_SCOUTS)
+    if batches < 2:
+        return 0
+    visited = target.optimal_share(target.to_q(draws.reshape(-1, draws.shape[2]))).max(axis=0) > 0.0
+    times, stayed = max(settings.warm_up // 3, 8), np.zeros_like(visited)
+    for turn in range(1, batches):
+        x = target.disperse(target.initial(settings.chains, rng), rng, turn=turn)
+        path = run_moves(target, x, target.log_density(x), tuning, times, rng, settings).path[:, times // 2 :]
+        share = target.optimal_share(target.to_q(path.reshape(-1, path.shape[2]))).reshape(*path.shape[:2], -1)
+        stayed |= (share.mean(axis=1) > 0.5).any(axis=0)
+    return int(np.sum(stayed & ~visited))
 
 
-def _trustworthy(target: Target, settings: HMCSettings) -> Callable[[FloatArray], bool]:
+def _default_rule(target: Target, settings: HMCSettings) -> Callable[[FloatArray], bool]:
     def stop(draws: FloatArray) -> bool:
-        found = chain_diagnostics(target, draws)
-        if np.isnan(found.get("max_r_hat", np.nan)):
-            return False
-        smallest = min(found["min_bulk_ess"], found["min_tail_ess"])
-        return bool(found["max_r_hat"] <= settings.max_r_hat and smallest >= settings.min_ess)
+        summary = describe_chains(target, draws)
+        return is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)
 
     return stop
-
-
-def distrust(diagnostics: dict[str, Any]) -> str | None:
-    """Return why the draws cannot be trusted, in one sentence, or None."""
-    r_hat = diagnostics.get("max_r_hat")
-    if r_hat is not None and not r_hat <= 1.05:
-        return f"the chains disagree (R-hat {r_hat:.3f}, should be below 1.05); run longer or use another method"
-    ess = min(diagnostics.get("min_bulk_ess", np.inf), diagnostics.get("min_tail_ess", np.inf))
-    if not ess >= 100.0:
-        return f"the draws are worth only {ess:.0f} independent ones (should be 100 or more); run longer"
-    share = diagnostics.get("divergences", 0) / max(diagnostics.get("draws", 1), 1)
-    if share > 0.02:
-        return f"{share:.0%} of the trajectories diverged; raise target_acceptance or use Bellman coordinates"
-    return None

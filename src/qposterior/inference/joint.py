@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.inference.diagnostics import bulk_ess, rank_r_hat, tail_ess
 from qposterior.inference.hmc import HMCSettings, hmc_move, warm_up
+from qposterior.inference.trust import describe_draws, is_enough
 from qposterior.model.uncertain import UncertainTarget
 from qposterior.world.arrays import FloatArray
 
@@ -37,7 +37,7 @@ def run_joint(
     chains = target.tables.shape[0]
     settings = settings or HMCSettings(chains=chains)
     moves = target.num_coordinates > 0
-    x = target.initial(chains, rng)
+    x = target.disperse(target.initial(chains, rng), rng)
     if moves:
         tuning, x, density, _ = warm_up(target, x, rng, settings)
     for _ in range(settings.warm_up // 4):
@@ -64,32 +64,18 @@ def run_joint(
             done += 1
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
-        found = q_diagnostics(theta[:, :done])
-        if found["max_r_hat"] <= settings.max_r_hat and found["min_bulk_ess"] >= settings.min_ess:
+        summary = _describe(target, theta[:, :done])
+        if is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat):
             break
     return JointDraws(
         theta=theta[:, :done].copy(),
         log_scale=None if log_scale is None else log_scale[:, :done].copy(),
-        diagnostics=q_diagnostics(theta[:, :done])
+        diagnostics=summary
         | {"acceptance": accepted / done if moves else 1.0, "row_acceptance": taken / done}
         | {"divergences": divergences, "row_blocks": target.num_blocks},
     )
 
 
-def q_diagnostics(theta: FloatArray) -> dict[str, Any]:
-    """Return the worst R-hat and effective sample sizes over the pairs of Q that vary; perfect where none does."""
-    chains, length, _ = theta.shape
-    varies = np.ptp(theta, axis=(0, 1)) > 1e-12
-    summary: dict[str, Any] = {"chains": chains, "draws": chains * length}
-    if not varies.any():
-        return summary | {
-            "max_r_hat": 1.0,
-            "min_bulk_ess": float(chains * length),
-            "min_tail_ess": float(chains * length),
-        }
-    q = theta[:, :, varies]
-    return summary | {
-        "max_r_hat": float(np.nanmax(rank_r_hat(q))),
-        "min_bulk_ess": float(np.nanmin(bulk_ess(q))),
-        "min_tail_ess": float(np.nanmin(tail_ess(q))),
-    }
+def _describe(target: UncertainTarget, theta: FloatArray) -> dict[str, Any]:
+    shares = target.optimal_share(theta.reshape(-1, theta.shape[2]))
+    return describe_draws(theta, shares.reshape(theta.shape))

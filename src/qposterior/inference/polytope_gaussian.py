@@ -40,7 +40,7 @@ class PolytopeGaussian:
         slack = bounds - constraints @ mean
         size = np.linalg.norm(constraints, axis=1) * max(float(np.abs(factor).max(initial=0.0)), 1e-300)
         constant = np.linalg.norm(rows, axis=1) <= DEGENERATE * np.maximum(size, 1e-300)
-        tolerance = DEGENERATE * (1.0 + np.abs(slack))
+        tolerance = DEGENERATE * (np.abs(bounds) + np.abs(constraints) @ np.abs(mean))  # of the values compared
         self.is_empty = bool(np.any(slack[constant] < -tolerance[constant]))
         self.is_tied: BoolArray = constant & (np.abs(slack) <= tolerance)  # constraints that hold with equality
         self._triangulate(rows[~constant], slack[~constant])

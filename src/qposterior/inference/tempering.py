@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from qposterior.inference.hmc import Chains, HMCSettings, Tuning, chain_diagnostics, gibbs, hmc_move, warm_up
+from qposterior.inference.hmc import Chains, HMCSettings, Tuning, gibbs, hmc_move, warm_up
+from qposterior.inference.trust import describe_chains, is_enough
 from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 
@@ -42,7 +42,7 @@ def run_tempering(
     targets = [make_target_fn(float(tolerance)) for tolerance in tolerances]
     states: list[tuple[Tuning, FloatArray, FloatArray, int]] = []
     for target in reversed(targets):  # hot first: its chains are where the colder ones start
-        x = states[-1][1] if states else target.initial(settings.chains, rng)
+        x = states[-1][1] if states else target.disperse(target.initial(settings.chains, rng), rng)
         if not np.isfinite(target.log_density(x).sum(axis=1)).all():
             x = target.initial(settings.chains, rng)
         states.append(warm_up(target, x, rng, settings))
@@ -68,11 +68,11 @@ def run_tempering(
             done += 1
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
-        found = chain_diagnostics(targets[0], draws[:, :done])
-        if _enough(found, settings):
+        summary = describe_chains(targets[0], draws[:, :done])
+        if is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat):
             break
     kept = draws[:, :done].copy()
-    diagnostics = chain_diagnostics(targets[0], kept) | {
+    diagnostics = summary | {
         "acceptance": acceptance / done,
         "divergences": divergences,
         "gradients": gradients,
@@ -93,8 +93,3 @@ def _swap(
     xs[r], xs[r + 1] = np.where(where, xs[r + 1], xs[r]), np.where(where, xs[r], xs[r + 1])
     densities[r], densities[r + 1] = np.where(where, cold, densities[r]), np.where(where, hot, densities[r + 1])
     return float(swapped.mean())
-
-
-def _enough(found: dict[str, Any], settings: HMCSettings) -> bool:
-    smallest = min(found.get("min_bulk_ess", 0.0), found.get("min_tail_ess", 0.0))
-    return bool(found.get("max_r_hat", np.inf) <= settings.max_r_hat and smallest >= settings.min_ess)

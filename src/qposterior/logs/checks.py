@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.answers import Posterior
+from qposterior.front_door import free_loop
 from qposterior.logs.choices import Chosen
 from qposterior.logs.read import Log
 
@@ -31,7 +32,7 @@ class Check:
 
 def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post)]
+    checks: list[Check | None] = [_sampler(post), _free_loop(chosen)]
     if chosen.rewards == "noisy":
         checks.append(_equal_noise(log))
     elif int(np.sum(log.count > 1)) == 0:
@@ -43,14 +44,30 @@ def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
 
 def _sampler(post: Posterior) -> Check:
     diagnostics = post.diagnostics
-    trusted = bool(diagnostics.get("trusted", True))
+    trusted = post.trusted
     worth = diagnostics.get("min_bulk_ess", post.draws.shape[0])
     words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
     if not trusted:
         words = (
-            f"the computation has not settled (its draws are worth {worth:.0f} independent ones): give more --particles"
+            f"the computation has not settled ({diagnostics.get('distrust', 'nothing has checked its draws')}), so "
+            "there is no answer; group states that were rarely visited, take the frequencies for the rows "
+            "(--transitions empirical), or give a narrower --prior"
         )
     return Check(name="computation", fits=trusted, words=words)
+
+
+def _free_loop(chosen: Chosen) -> Check | None:
+    """Can one circle for ever at a reward of about 0, which a prior on Q and a discount below 1 make look best?"""
+    loop = free_loop(chosen.seen, chosen.prior.scale)
+    if not loop.size:
+        return None
+    shown = ", ".join(chosen.states[s] for s in loop[:5]) + (", …" if loop.size > 5 else "")
+    words = (
+        f"one can circle in {loop.size} states ({shown}) for ever at a reward of about 0: under this prior such a loop "
+        "looks best whether it is or not, so do not rely on what is said of these states; count a cost for each step, "
+        "or name goals (--goal) and use --discount 1"
+    )
+    return Check(name="loops", fits=False, words=words)
 
 
 def _equal_noise(log: Log) -> Check:
@@ -74,7 +91,7 @@ def _equal_noise(log: Log) -> Check:
     words = (
         "rewards are about as noisy everywhere, as the model takes them to be"
         if p > SUSPECT
-        else "some actions have much noisier rewards than others (or rare large ones); try --noise student"
+        else "some actions have much noisier rewards than others (or rare large ones); one noise is assumed for all"
     )
     return Check(name="noise", fits=p > SUSPECT, words=words, p_value=p)
 

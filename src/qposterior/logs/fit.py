@@ -37,7 +37,8 @@ FEW_CHAINS = 8
 NEGLIGIBLE = 1e-9
 """Gains below this share of the range of values are rounding."""
 
-ROW_COLUMNS = ("state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss")
+ROW_COLUMNS = ("state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss", "only_action")
+NUMBERS = ("mean", "lower", "upper", "prob_optimal", "expected_loss")
 
 
 @dataclass(kw_only=True)
@@ -52,7 +53,11 @@ class Fit:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order."""
+        """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order.
+
+        `prob_optimal` is nan where no other action of the state was tried (`only_action`): nothing was compared. All
+        `NUMBERS` are nan where the computation has not settled.
+        """
         return self._table.copy()
 
     @cached_property
@@ -61,8 +66,8 @@ class Fit:
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
         place = space.pair_state, space.pair_action
-        draws, weights = self.posterior.draws, self.posterior.weights
-        loss = weights @ (space.maximum(draws)[:, space.pair_state] - draws)
+        draws = self.posterior.draws
+        loss = self.posterior.expectation(space.maximum(draws)[:, space.pair_state] - draws)
         rows = pd.DataFrame(
             {
                 "state": [states[s] for s in space.pair_state],
@@ -73,16 +78,27 @@ class Fit:
                 "upper": self.posterior.quantile(0.5 + LEVEL / 2)[place],
                 "prob_optimal": self.posterior.prob_optimal_table()[place],
                 "expected_loss": loss,
+                "only_action": np.diff(space.first_pair)[space.pair_state] == 1,
             },
             columns=list(ROW_COLUMNS),
         )
+        rows.loc[rows["only_action"], "prob_optimal"] = np.nan
+        if not self.is_settled:
+            rows[list(NUMBERS)] = np.nan
         return rows[rows["action"] != UNKNOWN_ACTION].reset_index(drop=True)
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the computation can be trusted; where it cannot there are no values, no P(best) and no policy."""
+        return self.posterior.trusted
+
+    @property
     def policy(self) -> dict[str, str]:
-        """The action of least expected loss in every state: the one to commit to now."""
+        """The action of least expected loss in every state: the one to commit to now. Empty where not settled."""
+        if not self.is_settled:
+            return {}
         space = self.posterior.space
-        best = space.greedy(self.posterior.weights @ self.posterior.draws)
+        best = space.greedy(self.posterior.pair_mean)
         return {
             self.chosen.states[s]: self.chosen.actions[best[s]]
             for s in space.deciding_states
@@ -91,7 +107,9 @@ class Fit:
 
     @property
     def prob_policy(self) -> float:
-        """P(the whole policy is optimal)."""
+        """P(the whole policy is optimal), among the actions that were tried; nan where not settled."""
+        if not self.is_settled:
+            return float("nan")
         index = {label: i for i, label in enumerate(self.chosen.states)}
         names = {label: i for i, label in enumerate(self.chosen.actions)}
         return self.posterior.prob_policy({index[s]: names[a] for s, a in self.policy.items()})
@@ -100,9 +118,12 @@ class Fit:
         """Return where one more reading would pay most, by the expected gain in the value of the start."""
         import pandas as pd
 
+        columns = ["state", "action", "count", "expected_gain"]
+        if not self.is_settled:
+            return pd.DataFrame(columns=columns)
         space = self.posterior.space
         worth = worth_of_readings(self.posterior, self.chosen)
-        least = NEGLIGIBLE * float(np.ptp(self.posterior.weights @ self.posterior.draws))
+        least = NEGLIGIBLE * float(np.ptp(self.posterior.pair_mean))
         order = np.argsort(-worth)[:number]
         rows = [
             (
@@ -114,14 +135,16 @@ class Fit:
             for k in order
             if worth[k] > least
         ]
-        return pd.DataFrame(rows, columns=["state", "action", "count", "expected_gain"])
+        return pd.DataFrame(rows, columns=columns)
 
     @property
     def start_value(self) -> tuple[float, float, float]:
-        """Mean and 90 % interval of the value of starting an episode and deciding best."""
+        """Mean and 90 % interval of the value of starting an episode and deciding best; nan where not settled."""
+        if not self.is_settled:
+            return float("nan"), float("nan"), float("nan")
         value = self.posterior.space.maximum(self.posterior.draws) @ self.chosen.start
-        low, high = np.quantile(value, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-        return float(self.posterior.weights @ value), float(low), float(high)
+        low, high = (float(self.posterior.quantile_of(value, 0.5 + side * LEVEL / 2)) for side in (-1, 1))
+        return float(self.posterior.expectation(value)), low, high
 
     def visits(self) -> dict[str, float]:
         """How often an episode that follows the policy comes to each state, on average."""
@@ -130,21 +153,28 @@ class Fit:
     def to_dict(self) -> dict[str, Any]:
         """Return `{settings, rows, policy, diagnostics}` as plain data."""
         rows = self.table.to_dict(orient="records")
-        diagnostics = {k: v for k, v in self.posterior.diagnostics.items() if isinstance(v, int | float | bool | str)}
+        diagnostics = {
+            k: _or_none(v) for k, v in self.posterior.diagnostics.items() if isinstance(v, int | float | bool | str)
+        }
         return {
             "settings": self.chosen.describe() | {"source": self.source, "rows_read": self.log.num_rows},
-            "rows": [{str(k): v for k, v in row.items()} for row in rows],
+            "rows": [{str(k): _or_none(v) for k, v in row.items()} for row in rows],
             "policy": self.policy,
             "diagnostics": diagnostics
             | {
                 "chosen": self.chosen.words,
-                "prob_policy": self.prob_policy,
+                "prob_policy": _or_none(self.prob_policy),
                 "untried": [list(pair) for pair in self.chosen.untried],
                 "checks": [check.to_dict() for check in self.checks],
-                "start_value": list(self.start_value),
+                "start_value": [_or_none(value) for value in self.start_value],
                 "next_trials": self.next_trials().to_dict(orient="records"),
             },
         }
+
+
+def _or_none(value: Any) -> Any:
+    """Return None for a number that is not one: JSON has no nan."""
+    return None if isinstance(value, float) and value != value else value
 
 
 def fit(

@@ -15,7 +15,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 def visits(post: Posterior, chosen: Chosen) -> FloatArray:
     """Return ``(S,)`` the (discounted) expected number of visits of an episode under the policy of the means."""
     space, seen = post.space, chosen.seen
-    best = space.greedy(post.weights @ post.draws)
+    best = space.greedy(post.pair_mean)
     states = space.deciding_states
     pairs = space.pair_index[states, best[states]]
     table = seen.table().spread(seen.observed_pairs, space.num_pairs).select(pairs)
@@ -39,10 +39,9 @@ def worth_of_readings(post: Posterior, chosen: Chosen) -> FloatArray:
     times the visits to the state under the policy of the means.
     """
     space = post.space
-    draws, weights = post.draws, post.weights
-    centre = weights @ draws
-    deviation = draws - centre
-    variance = weights @ deviation**2
+    centre = post.pair_mean
+    deviation = post.draws - centre
+    variance = post.expectation(deviation**2)
     noise = _noise_variance(post, chosen)
     visited = visits(post, chosen)
     gain = np.zeros(space.num_pairs)
@@ -50,7 +49,7 @@ def worth_of_readings(post: Posterior, chosen: Chosen) -> FloatArray:
         pairs = np.arange(space.first_pair[state], space.first_pair[state + 1])
         if pairs.size < 2 or visited[state] < 1e-12:
             continue
-        covariance = (weights[:, None] * deviation[:, pairs]).T @ deviation[:, pairs]
+        covariance = post.expectation(deviation[:, pairs, None] * deviation[:, None, pairs])
         for i, k in enumerate(pairs):
             if variance[k] <= 1e-18:
                 continue
@@ -67,10 +66,10 @@ def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     space, seen = post.space, chosen.seen
     scale = 0.0
     if post.noise_scale is not None:
-        scale = float(post.weights @ post.noise_scale**2)
+        scale = float(post.expectation(post.noise_scale**2))
     elif chosen.noise is not None and chosen.noise.scale is not None:
         scale = chosen.noise.scale**2
-    value = post.weights @ space.maximum(post.draws)
+    value = post.expectation(space.maximum(post.draws))
     value = np.where(space.is_goal, 0.0, value)
     table = seen.table()
     spread = table.expect(value**2) - table.expect(value) ** 2

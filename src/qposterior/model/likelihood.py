@@ -11,6 +11,9 @@ from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.experience import Experience
 
+SAME_READING = 1e-9
+"""Readings whose standard deviation is below this share of their mean are equal: the rest is rounding."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
@@ -93,12 +96,15 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
             starts, values, weights = seen.readings()
         elif kind != GAUSSIAN:
             starts, values, weights = np.arange(pairs.size + 1), seen.reward_mean[pairs], ones
+    mean = seen.reward_mean[pairs]
+    is_constant = learned & (count > 1.0) & (deviation <= count * (SAME_READING * mean) ** 2)
     return _with_norms(
         LikelihoodData(
             kind,
             scale,
             count,
-            seen.reward_mean[pairs],
+            np.where(is_constant, 1.0, count),
+            mean,
             deviation,
             ones,
             ones,
@@ -122,7 +128,8 @@ def with_tolerance(data: LikelihoodData, tolerance: FloatArray) -> LikelihoodDat
 def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: float) -> LikelihoodData:
     """Return the readings whose log-likelihood is (1 − share) · that of `old` + share · that of `new`.
 
-    The sums n, Σr and Σr² are linear in it, and so are the weights of readings kept one by one. `old_rows` are the rows
+    The sums n, Σr and Σr² are linear in it, and so are the weights of readings kept one by one and the readings that
+    tell of a learned scale. `old_rows` are the rows
     of `new` that the rows of `old` belong to.
     """
     count, total, squares = share * new.num_readings, share * new.num_readings * new.mean, share * _squares(new)
@@ -135,8 +142,11 @@ def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: f
         np.repeat(old_rows, np.diff(old.point_start)),
     ]
     order = np.argsort(np.concatenate(row_of), kind="stable")
+    num_spread = share * new.num_spread
+    num_spread[old_rows] += (1.0 - share) * old.num_spread
     mixed = new._replace(
         num_readings=count,
+        num_spread=num_spread,
         mean=mean,
         deviation=np.maximum(squares - count * mean**2, 0.0),
         point_start=segment_starts(np.concatenate(row_of)[order], new.mean.size),

@@ -15,13 +15,20 @@ from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, Likeli
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import BoundedPrior, GaussianPrior
-from qposterior.model.target import Target, draw_inside
+from qposterior.model.target import Target, draw_inside, leapfrog_by_gradient
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
+STRETCH = 3.0
+DISPERSION_ROUNDS = 4
 SAME_THETA = 1e-6
 """Relative difference up to which the Bellman equations are taken to give θ back."""
+
+
+def _owner(kind: type, name: str) -> type:
+    """Return the class that a method comes from."""
+    return next(base for base in kind.__mro__ if name in vars(base))
 
 
 class TabularTarget(Target, ABC):
@@ -67,10 +74,9 @@ class TabularTarget(Target, ABC):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Run trajectories one after the other, each accepted or refused, in one compiled call; `p` is used up.
 
-        A subclass with leapfrog steps of its own, for a density of its own, runs its trajectories by them.
+        A subclass with a density or leapfrog steps of its own runs its trajectories by them.
         """
-        steps_of = next(kind for kind in type(self).__mro__ if "leapfrog" in vars(kind))
-        if "_chains" not in vars(steps_of):
+        if not self._is_compiled("leapfrog"):
             return super().run_chains(
                 x, density, p, log_uniform, step=step, num_steps=num_steps, inverse_mass=inverse_mass
             )
@@ -79,6 +85,21 @@ class TabularTarget(Target, ABC):
         given = (np.ascontiguousarray(x), density, p, log_uniform, step, num_steps, inverse_mass, self.upper_walls)
         self._chains(*given, path, gain)
         return path, density, gain
+
+    def _is_compiled(self, *others: str) -> bool:
+        """Return whether the density, and any other methods named, are those that the kernels were written for.
+
+        A subclass with a density of its own must not be sampled by the kernels of its base.
+        """
+        names = ("_chains", "log_density", "log_density_and_grad", *others)
+        owners = {name: _owner(type(self), name) for name in names}
+        written_for = owners.pop("_chains")
+        if owners["log_density"] is not written_for and owners["log_density_and_grad"] is written_for:
+            raise InvalidInputError(
+                f"{type(self).__name__} overrides log_density but not log_density_and_grad, whose gradients would "
+                "belong to another density; override log_density_and_grad (log_density follows it)"
+            )
+        return all(owner is written_for for owner in owners.values())
 
     @abstractmethod
     def _chains(self, *arrays: Any) -> None:
@@ -104,6 +125,54 @@ class TabularTarget(Target, ABC):
             else np.zeros((theta.shape[0], 0))
         )
         return theta[:, pairs] - self.layout.discount * expected - self.data.mean
+
+    def optimal_share(self, theta: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` the share of each pair in being optimal."""
+        return self.seen.space.optimal_share(theta)
+
+    @property
+    def most_actions(self) -> int:
+        """The most actions of a state."""
+        return int(np.diff(self.seen.space.first_pair).max(initial=1))
+
+    def disperse(self, x: FloatArray, rng: np.random.Generator, *, turn: int = 0) -> FloatArray:
+        """Return starting points spread over policy cells.
+
+        Point i starts with action (i + turn · N + a random one) mod A greedy in every state where a free value decides
+        it: the action's own value is raised above the others, or the free ones above it are lowered. Every other point
+        lies `STRETCH` times as far from the prior mean to begin with, for what only values further on decide. Points
+        that leave the support so stay where they were.
+        """
+        space, prior = self.seen.space, self.prior_data
+        column = self.value_columns  # (K,)
+        movable = np.flatnonzero(column >= 0)
+        if movable.size == 0:
+            return x
+        start = space.first_pair[space.deciding_states]
+        size = np.diff(np.append(start, space.num_pairs))
+        wanted = start + (rng.integers(size) + np.arange(turn * x.shape[0], (turn + 1) * x.shape[0])[:, None]) % size
+        chosen = np.zeros((x.shape[0], space.num_pairs), dtype=bool)
+        np.put_along_axis(chosen, wanted, True, axis=1)
+        moved = x.copy()
+        moved[1::2, column[movable]] += (STRETCH - 1.0) * (moved[1::2, column[movable]] - prior.mean)
+        margin = 0.5 * prior.scale * rng.random((x.shape[0], movable.size))
+        for _ in range(DISPERSION_ROUNDS):  # what is raised in one state changes the states before it
+            theta = self.to_q(moved)
+            best = np.repeat(np.maximum.reduceat(theta, start, axis=1), size, axis=1)[:, movable]
+            goal = np.repeat(np.take_along_axis(theta, wanted, axis=1), size, axis=1)[:, movable]
+            own, value = chosen[:, movable], theta[:, movable]
+            raised = np.where(own & (value < best), best + margin, value)
+            # Only where the chosen pair is not free itself: lower the free ones that stand above it.
+            is_fixed = np.repeat(column[wanted] < 0, size, axis=1)[:, movable]
+            moved[:, column[movable]] = np.where(~own & is_fixed & (value > goal), goal - margin, raised)
+        moved = np.minimum(moved, self.upper_walls)
+        inside = np.isfinite(self.log_density(moved).sum(axis=1))
+        return np.where(inside[:, None], moved, x)
+
+    @property
+    @abstractmethod
+    def value_columns(self) -> IntArray:
+        """``(K,)`` the coordinate that is the value θ_k itself, −1 for a pair that has none."""
 
     @abstractmethod
     def to_q(self, x: FloatArray) -> FloatArray:
@@ -151,6 +220,8 @@ class QTarget(TabularTarget):
         self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return position, momentum and log-densities after the leapfrog steps."""
+        if not self._is_compiled():
+            return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
         x, p = x.copy(), p.copy()
         model = (self.layout, self.data, self.prior_data)
         use_threads_for(int(num_steps.sum()) * self.num_pairs)
@@ -159,6 +230,11 @@ class QTarget(TabularTarget):
 
     def _chains(self, *arrays: Any) -> None:
         particles.q_chains(self.layout, self.data, self.prior_data, *arrays)
+
+    @property
+    def value_columns(self) -> IntArray:
+        """All of them."""
+        return np.arange(self.num_pairs)
 
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, a copy."""
@@ -226,6 +302,8 @@ class BellmanTarget(TabularTarget):
         self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return position, momentum and log-densities after the leapfrog steps."""
+        if not self._is_compiled():
+            return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
         x, p = x.copy(), p.copy()
         use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
         model = (self.tables, *self._model)
@@ -234,6 +312,13 @@ class BellmanTarget(TabularTarget):
 
     def _chains(self, *arrays: Any) -> None:
         particles.bellman_chains(self.tables, *self._model, *arrays)
+
+    @property
+    def value_columns(self) -> IntArray:
+        """Those of the pairs that were not observed."""
+        column = np.full(self.num_pairs, -1, dtype=np.int64)
+        column[self.free] = np.arange(self.free.size)
+        return np.where(self.seen.observed, -1, column)
 
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` θ, nan where ψ has no solution."""
@@ -244,9 +329,10 @@ class BellmanTarget(TabularTarget):
     def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles whose unobserved coordinates have each been redrawn from their exact conditional.
 
-        Not for soft walls, whose penalty is not piecewise Gaussian: there the particles come back as they were.
+        Not for soft walls, whose penalty is not piecewise Gaussian, nor for a subclass with a density of its own: there
+        the particles come back as they were.
         """
-        if self.prior_data.wall == SOFT_Q:
+        if self.prior_data.wall == SOFT_Q or not self._is_compiled():
             return x
         x = x.copy()
         uniforms = rng.random((x.shape[0], self.free.size, 2))
@@ -278,7 +364,7 @@ class BellmanTarget(TabularTarget):
         plain = self.data._replace(learned=False)
         use_threads_for(psi.size)
         back = particles.bellman_to_q(self.tables, self.layout, plain, everything, self.fixed, psi)
-        return np.asarray(np.abs(back - theta).max(axis=1) < SAME_THETA * (1.0 + np.abs(theta).max(axis=1)))
+        return np.asarray(np.abs(back - theta).max(axis=1) <= SAME_THETA * np.abs(theta).max(axis=1))
 
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return prior draws of φ and readings-centred draws of ρ, redrawn until they lie in the support."""

@@ -79,9 +79,22 @@ class Target(Protocol):
         """Return ``(N, K)`` values of Q on the pairs."""
         ...
 
+    def optimal_share(self, theta: FloatArray) -> FloatArray:
+        """Return ``(N, K')`` the indicators that chains must agree on beside Q: shares in being optimal, if any."""
+        return np.empty((theta.shape[0], 0))
+
     def initial(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return ``(num, D)`` over-dispersed points of the support to start chains from."""
         ...
+
+    def disperse(self, x: FloatArray, rng: np.random.Generator, *, turn: int = 0) -> FloatArray:
+        """Return starting points ``(N, D)`` spread over policy cells, another set for each `turn`; else as given."""
+        return x
+
+    @property
+    def most_actions(self) -> int:
+        """How many starting points it takes for every action of every state to be greedy in one of them."""
+        return 1
 
 
 def draw_inside(

@@ -31,7 +31,7 @@ PAGE = (
 {% endfor %}
 {% for check in misfits %}<p class="misfit">{{ check }}</p>
 {% endfor %}
-<h2>What to do where</h2>
+{% if settled %}<h2>What to do where</h2>
 <table id="rows" class="sorts">
 <thead><tr>{% for name in columns %}<th{% if loop.index < 3 %} class="name"{% endif %}>{{ name }}</th>{% endfor %}</tr>
 </thead>
@@ -52,7 +52,7 @@ with an interval that holds the truth nine times in ten. “Loss”: what one ex
 {% endfor %}</tbody></table>
 <p class="note">Expected gain in the value of an episode from one more trial.</p>
 {% else %}<p>More trials of what was tried would hardly change a decision.</p>{% endif %}
-{% if untried %}<p>Never tried, so nothing is said of it: {{ untried }}.</p>{% endif %}
+{% endif %}{% if untried %}<p>Never tried, so nothing is said of it: {{ untried }}.</p>{% endif %}
 <h2>What was taken for granted, and whether it fits</h2>
 <ul>{% for line in chosen %}<li>{{ line }}</li>{% endfor %}{% for line in fits %}<li>{{ line }}</li>{% endfor %}</ul>
 """
@@ -69,16 +69,18 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
         from jinja2 import Environment
     except ImportError as error:
         raise MissingExtraError("writing the report", "report") from error
-    pictures = [
-        ("How much each action is worth; the thick line holds half of what is believed.", intervals_figure(found))
-    ]
-    if len(found.chosen.states) <= MOST_NODES:
-        pictures.append(("Where actions led; the arrow of the action to take is thick.", graph_figure(found)))
+    pictures = []
+    if found.is_settled:
+        caption = "How much each action is worth; the thick line holds half of what is believed."
+        pictures.append((caption, intervals_figure(found)))
+        if len(found.chosen.states) <= MOST_NODES:
+            pictures.append(("Where actions led; the arrow of the action to take is thick.", graph_figure(found)))
     text = (
         Environment(autoescape=True)
         .from_string(PAGE)
         .render(
             title=f"What to do: {Path(found.source).name}",
+            settled=found.is_settled,
             summary=summary(found),
             misfits=[check.words for check in found.checks if not check.fits],
             fits=[check.words for check in found.checks if check.fits],
@@ -102,15 +104,22 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
 def summary(found: Fit) -> list[str]:
     """Return what a manager should know, in three sentences."""
     table = found.table
+    read = f"{found.log.num_rows:,} decisions in {table['state'].nunique()} states were read."
+    if not found.is_settled:
+        return [f"{read} There is no answer yet: the computation has not settled."]
     best = table.loc[table.groupby("state")["mean"].idxmax()]
-    sure = best[best["prob_optimal"] >= 0.9]
-    open_states = best[best["prob_optimal"] < 0.9].sort_values("prob_optimal")
+    compared = best[~best["only_action"]]
+    sure = compared[compared["prob_optimal"] >= 0.9]
+    open_states = compared[compared["prob_optimal"] < 0.9].sort_values("prob_optimal")
     mean, low, high = found.start_value
     lines = [
-        f"{found.log.num_rows:,} decisions in {len(best)} states were read. In {len(sure)} of these states the best "
-        f"action is "
-        f"clear (at least 90 % sure); an episode is then worth {mean:.4g} (90 % interval {low:.4g} to {high:.4g}).",
+        f"{read} In {len(sure)} of the {len(compared)} states where several actions were tried the best one is clear "
+        f"(at least 90 % sure); an episode is then worth {mean:.4g} (90 % interval {low:.4g} to {high:.4g}).",
     ]
+    if len(compared) < len(best):
+        lines.append(
+            f"In {len(best) - len(compared)} states only one action was ever tried: nothing was compared there."
+        )
     if len(open_states):
         row = open_states.iloc[0]
         lines.append(
@@ -130,7 +139,7 @@ def _rows(found: Fit) -> list[dict[str, Any]]:
             (str(row["count"]), row["count"]),
             (f"{row['mean']:.4g}", row["mean"]),
             (f"{row['lower']:.4g} to {row['upper']:.4g}", row["lower"]),
-            (f"{row['prob_optimal']:.2f}", row["prob_optimal"]),
+            ("only action tried" if row["only_action"] else f"{row['prob_optimal']:.2f}", row["prob_optimal"]),
             (f"{row['expected_loss']:.3g}", row["expected_loss"]),
         ]
         rows.append({"best": policy.get(str(row["state"])) == row["action"], "cells": cells})
@@ -190,7 +199,7 @@ def graph_figure(found: Fit) -> Any:
     plt = import_pyplot()
     space, seen, states = found.posterior.space, found.chosen.seen, found.chosen.states
     places = node_places(states)
-    best = space.greedy(found.posterior.weights @ found.posterior.draws)
+    best = space.greedy(found.posterior.pair_mean)
     figure, axes = plt.subplots(figsize=(7.5, 6.0))
     figure.subplots_adjust(left=0.02, right=0.98, top=0.98, bottom=0.02)
     for k in seen.observed_pairs:

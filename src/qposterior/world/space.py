@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError
+from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+TIE = 1e-10
+"""Actions whose values differ by less than this share of the largest in their state tie (paper, app. psrl_mab)."""
+
+TIE_RULES = ("uniform", "lowest")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,6 +130,28 @@ class StateActionSpace:
         best = np.zeros((*values.shape[:-1], self.num_states))
         best[..., self.deciding_states] = np.maximum.reduceat(values, self.first_pair[self.deciding_states], axis=-1)
         return best
+
+    def optimal_share(self, values: FloatArray, ties: str = "uniform") -> FloatArray:
+        """Return ``(..., K)`` the share of each pair in being optimal under ``(..., K)`` values; a state's sum to 1.
+
+        Actions tie where they differ by less than `TIE` of the largest value compared in their state, whatever the unit
+        of rewards. ``"uniform"`` shares a tie evenly, ``"lowest"`` gives it to the lowest action.
+        """
+        if ties not in TIE_RULES:
+            raise unknown_name("tie rule", ties, TIE_RULES)
+        first = self.first_pair[self.deciding_states]
+        repeat = np.diff(np.append(first, self.num_pairs))
+
+        def of_state(reduced: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.repeat(reduced, repeat, axis=-1)
+
+        best = of_state(np.maximum.reduceat(values, first, axis=-1))
+        size = of_state(np.maximum.reduceat(np.abs(values), first, axis=-1))
+        tied: BoolArray = values >= best - TIE * size
+        if ties == "lowest":
+            before: IntArray = np.cumsum(tied, axis=-1) - tied
+            return np.asarray(tied & (before == of_state(before[..., first])), dtype=np.float64)
+        return np.asarray(tied / of_state(np.add.reduceat(tied.astype(float), first, axis=-1)))
 
     def greedy(self, values: FloatArray, tolerance: float = 0.0) -> IntArray:
         """Return ``(S,)`` best action of ``(K,)`` values: the lowest within `tolerance` of the best; −1 at goals."""

@@ -38,10 +38,12 @@ class Cloud:
         top = total.max()
         if not np.isfinite(top):
             raise QPosteriorError("every particle has weight 0: prior and data hardly agree; use more particles")
-        increment = float(top + np.log(np.sum(np.exp(total - top))))
-        self.log_evidence += increment
-        self.log_weights = total - increment
-        return increment
+        # Relative to the largest first: beside a log-weight of 1e16 the log of the sum would be lost.
+        relative = total - top
+        log_sum = float(np.log(np.sum(np.exp(relative))))
+        self.log_weights = relative - log_sum
+        self.log_evidence += float(top) + log_sum
+        return float(top) + log_sum
 
     def select(self, index: IntArray) -> None:
         """Keep the chosen particles, equally weighted."""

@@ -136,4 +136,4 @@ def _scales(x: FloatArray) -> FloatArray:
     if x.shape[1] == 0:
         return np.ones(0)
     variance = x.var(axis=0)
-    return np.asarray(0.8 * variance + 0.2 * np.median(variance) + 1e-12)
+    return np.asarray(0.8 * variance + 0.2 * np.median(variance) + np.finfo(float).tiny)

@@ -33,6 +33,7 @@ class LikelihoodData(NamedTuple):
     kind: int  # GAUSSIAN … LAPLACE
     scale: FloatArray  # (n,)  tolerance or noise scale of each pair; 1 where the scale is learned
     num_readings: FloatArray  # (n,)
+    num_spread: FloatArray  # (n,)  readings that tell of a learned scale: 1 where all readings of the pair are equal
     mean: FloatArray  # (n,)  their mean
     deviation: FloatArray  # (n,)  their squared deviation
     precision: FloatArray  # (n,)  readings / scale²
@@ -49,15 +50,20 @@ class LikelihoodData(NamedTuple):
 
 @kernel
 def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> tuple[float, float, float]:
-    """Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale."""
+    r"""Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale.
+
+    Where the scale is learned, a pair that has paid the same each time is a class of its own: its repeats say how well
+    its mean is known, not how noisy the other pairs are. It contributes :math:`N(\bar r; g, \sigma^2/n)` without the
+    :math:`\sigma^{-(n-1)}` of its spread, which would drive the common scale to 0.
+    """
     gap = data.mean[i] - g
     if data.kind == GAUSSIAN and not data.learned:  # the common case, without a logarithm
         return data.log_norm[i] - 0.5 * data.precision[i] * gap * gap, data.precision[i] * gap, 0.0
     scale = data.scale[i] * np.exp(log_scale)
-    n = data.num_readings[i]
+    n, m = data.num_readings[i], data.num_spread[i]
     if data.kind == GAUSSIAN:
         squares = (n * gap * gap + data.deviation[i]) / (scale * scale)
-        return -n * (np.log(scale) + 0.5 * LOG_TWO_PI) - 0.5 * squares, n * gap / (scale * scale), squares - n
+        return -m * np.log(scale) - 0.5 * (n * LOG_TWO_PI + squares), n * gap / (scale * scale), squares - m
     if data.kind == UNIFORM:
         inside = abs(data.mean[i] - g) < scale
         return (-np.log(2.0 * scale) if inside else -np.inf), 0.0, 0.0
@@ -76,10 +82,10 @@ def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> 
             slope += w * np.sign(z) / scale
             pull += w * (abs(z) - 1.0)
     if data.kind == STUDENT:
-        total += n * (lgamma(0.5 * (nu + 1.0)) - lgamma(0.5 * nu) - 0.5 * np.log(nu * np.pi) - np.log(scale))
+        total += n * (lgamma(0.5 * (nu + 1.0)) - lgamma(0.5 * nu) - 0.5 * np.log(nu * np.pi))
     else:
-        total -= n * np.log(2.0 * scale)
-    return total, slope, pull
+        total -= n * np.log(2.0)
+    return total - m * np.log(scale), slope, pull + n - m
 
 
 @kernel

@@ -254,7 +254,7 @@ def switch_ties(layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArra
         if last - first < 2:
             continue
         best = greedy[s]
-        level = theta[best] - TIE * (1.0 + abs(theta[best]))
+        level = theta[best] - TIE * abs(theta[best])
         for k in range(first, last):
             gain = rate[k] - rate[best] if up else rate[best] - rate[k]
             if gain > 1e-12 and theta[k] >= level:
