@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from math import log
+
 import numpy as np
 import pytest
 
@@ -129,3 +135,94 @@ def test_the_quick_sweeps_are_the_general_ones():
             found.append((work.theta.copy(), slope))
         for one, other in zip(*found, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+HARDLY_LEFT = np.array(
+    [
+        [1e-18, 1e-15, 1.0, 1e-16],
+        [1e-15, 1.0, 1e-15, 1e-16],
+        [1e-18, 1.0, 1e-16, 1e-16],
+        [1e-17, 1e-18, 1.0, 1e-16],
+        [1.0, 1e-15, 1e-15, 1e-15],
+        [1e-16, 1e-16, 1.0, 1e-15],
+    ]
+)
+"""Rows of three states with two actions each; column 3 is the goal. I − P is singular but for rounding."""
+COSTS = np.array([-0.03, -0.01, -0.03, -0.01, -0.02, -0.03])
+
+
+def solve_hardly_left(rows=HARDLY_LEFT, rewards=COSTS):
+    """Solve a component of three states, all pairs seen; return whether it was solved, the log determinant and V."""
+    from qposterior.world.transitions import TransitionTable
+
+    space = qp.StateActionSpace.from_mask(np.ones((4, 2)), [False, False, False, True])
+    every = np.arange(6)
+    table = TransitionTable(
+        num_states=4, row_start=np.arange(7) * 4, successor=np.tile(np.arange(4), 6), probability=rows.ravel()
+    )
+    layout = build_layout(space, every, table)
+    work = bellman.new_work(layout)
+    fine, log_det = bellman.solve(layout, rewards.copy(), work)
+    return fine, log_det, work.value[:3].copy(), work.greedy[:3].copy()
+
+
+def policy_in_fractions(rows, rewards, policy):
+    """Return V of one policy and det(I − P), by Gauss–Jordan elimination without rounding; P(stay) is what is left."""
+    exact = [[Fraction(float(p)) for p in row] for row in rows]
+    a = [[-p / sum(exact[k]) for p in exact[k][:3]] + [Fraction(float(rewards[k]))] for k in policy]
+    for i in range(3):
+        a[i][i] += 1
+    det = Fraction(1)
+    for i in range(3):
+        det *= a[i][i]
+        a[i] = [entry / a[i][i] for entry in a[i]]
+        for j in {0, 1, 2} - {i}:
+            a[j] = [mine - a[j][i] * pivot for mine, pivot in zip(a[j], a[i], strict=True)]
+    return [row[3] for row in a], det
+
+
+def log_of(fraction):
+    """Return the log of a fraction that may be too small for a float."""
+    return log(fraction.numerator) - log(fraction.denominator)
+
+
+def test_a_component_that_is_hardly_ever_left_is_solved_to_full_relative_precision():
+    # Rounding once made policies take turns for ever. A kernel cannot be interrupted, so first as plain Python, in a
+    # process with a time limit.
+    code = "import test_bellman_solve as t; print(t.solve_hardly_left())"
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60, capture_output=True)
+    fine, log_det, value, greedy = solve_hardly_left()
+    assert fine
+    values, det = policy_in_fractions(HARDLY_LEFT, COSTS, greedy)
+    np.testing.assert_allclose(value, [float(v) for v in values], rtol=1e-13)
+    np.testing.assert_allclose(log_det, log_of(det), rtol=1e-13)
+
+
+def test_a_component_that_is_never_left_has_no_solution():
+    closed = np.where(np.arange(4) == 3, 0.0, HARDLY_LEFT)  # the rows name the goal, with probability 0
+    assert not solve_hardly_left(closed)[0]
+
+
+def test_random_components_that_are_hardly_ever_left_are_solved_or_given_up_with_finite_numbers():
+    # Rows drawn as unknown ones are: gammas of small shape, many of them tiny.
+    solved = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        rows = rng.standard_gamma(0.02, (6, 4)) + np.finfo(float).tiny
+        rows[np.arange(6), rng.integers(3, size=6)] += 1.0
+        rows /= rows.sum(axis=1, keepdims=True)
+        rewards = -0.01 * rng.integers(1, 4, size=6)
+        fine, log_det, value, greedy = solve_hardly_left(rows, rewards)
+        if not fine:
+            continue
+        values, det = policy_in_fractions(rows, rewards, greedy)
+        np.testing.assert_allclose(value, [float(v) for v in values], rtol=1e-12)
+        np.testing.assert_allclose(log_det, log_of(det), rtol=1e-12)
+        policies = [policy_in_fractions(rows, rewards, (a, 2 + b, 4 + c))[0] for a, b, c in np.ndindex(2, 2, 2)]
+        best = np.array([max(float(v[s]) for v in policies) for s in range(3)])
+        # Where nothing leaves with more than 1e-11, a better way out cannot be told from rounding: far below any prior.
+        is_best = np.all(best <= value + 1e-9 * np.abs(value))
+        assert is_best or best.min() < -1e6
+        solved += is_best
+    assert solved > 200

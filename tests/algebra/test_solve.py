@@ -121,3 +121,13 @@ def test_a_discount_needs_no_goal():
     np.testing.assert_allclose(qp.solve(swim).pair_q, q, atol=1e-9)
     assert qp.solve(swim).policy.tolist() == [1] * 6
     assert value[-1] > value[0]
+
+
+def test_a_table_whose_goal_is_hardly_ever_reached_is_named_instead_of_solved_by_rounding():
+    # Every step costs, yet elimination once gave values of +1e13: I − P is singular up to rounding.
+    edges = [(0, 0, 1, 1.0, -0.03), (1, 0, 0, 1.0, -0.01), (0, 0, 2, 1e-17, -0.03)]
+    with pytest.raises(qp.NoUniqueSolutionError, match=r"states 0, 1 a goal is reached so rarely") as caught:
+        qp.solve(qp.FiniteMDP.from_edges(edges, goal=[2]))
+    assert caught.value.states == (0, 1)
+    slow = [(0, 0, 1, 1.0, -1.0), (1, 0, 0, 1.0 - 1e-9, -1.0), (1, 0, 2, 1e-9, -1.0)]
+    np.testing.assert_allclose(qp.solve(qp.FiniteMDP.from_edges(slow, goal=[2])).value[0], -2e9, rtol=1e-6)

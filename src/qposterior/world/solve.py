@@ -19,6 +19,9 @@ TIE = 1e-10
 
 WARM_START_SWEEPS = 200
 
+LONGEST = 1e12
+"""Expected steps of a policy beyond which its values are lost to rounding."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
@@ -140,14 +143,16 @@ def _policy_iteration(
     """Return ``(K,)`` Q* and no states, or, where an improved policy is improper, the states of its paying loop."""
     space = mdp.space
     first = space.first_pair[space.deciding_states]
-    leaving = exits
+    leaving, before = exits, -np.inf
     while True:
-        value = evaluate_policy(mdp, policy, exits=leaving)
+        value = _checked_values(mdp, policy, leaving)
         q = mdp.rewards + space.discount * mdp.transitions.expect(value)
         best = space.maximum(q)
         better = best[space.deciding_states] > value[space.deciding_states] + TIE * _scale(q)
-        if not better.any():
+        # Without rounding every round raises some value and lowers none; with it, equal policies could take turns.
+        if not better.any() or value.sum() <= before:
             return q, np.empty(0, dtype=np.int64)
+        before = value.sum()
         greedy = first + _argmax_within(q, space.first_pair, space.deciding_states)
         policy = np.where(better, greedy, policy)
         if leaving is not None:
@@ -159,6 +164,23 @@ def _policy_iteration(
                 reach = steps_to(state_graph(space, mdp.transitions, kept), _ends(mdp, leaving))
                 kept[policy] &= np.isinf(reach[space.deciding_states])
                 return q, recurrent_class(space, mdp.transitions, kept)
+
+
+def _checked_values(mdp: FiniteMDP, policy: IntArray, exits: FloatArray | None) -> FloatArray:
+    """Return V of a policy, or raise where it leaves so rarely that I − γ P is singular up to rounding."""
+    payoffs = mdp.rewards if exits is None else np.append(mdp.rewards, exits[np.isfinite(exits)])
+    try:
+        value = evaluate_policy(mdp, policy, exits=exits)
+    except RuntimeError:  # "Factor is exactly singular"
+        value = np.where(mdp.space.is_goal, 0.0, np.inf)
+    lost = np.flatnonzero(~(np.abs(value) <= LONGEST * np.abs(payoffs).max()))
+    if lost.size:
+        raise NoUniqueSolutionError(
+            f"from {name_states(lost)} a goal is reached so rarely (after more than {LONGEST:g} steps) that rounding "
+            "decides the values; raise the probabilities that lead to a goal",
+            lost,
+        )
+    return value
 
 
 def _argmax_within(q: FloatArray, first_pair: IntArray, states: IntArray) -> IntArray:

@@ -18,6 +18,9 @@ from qposterior.world.arrays import FloatArray, IntArray
 IMPROVEMENT = 1e-11
 """A pair is preferred when it is better by this much, relative to 1 + |V|: ties stay with the exit they have."""
 
+PATIENCE = 100
+"""Rounds of policy iteration, beyond one a state, after which a component counts as unsolved."""
+
 
 class Work(NamedTuple):
     """Scratch arrays of one particle."""
@@ -130,7 +133,11 @@ def pull_back_simple(layout: Layout, slope: FloatArray, work: Work) -> None:
 def solve_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tuple[bool, float]:
     """Policy iteration in one looping component; return (whether it has a solution, its log determinant).
 
-    With discount 1 an improved policy that cannot leave has found a loop that pays: no solution.
+    With discount 1 an improved policy that cannot leave has found a loop that pays: no solution. Without rounding the
+    values of the component grow from round to round, and no policy returns. With it, policies that differ by less than
+    their values are known could take turns for ever: the first round in which the sum of the values has not grown is
+    the last, its policy as good as any that can be told from it. A run that is right takes a handful of rounds;
+    one that has not settled after `PATIENCE` rounds more than the component has states is given up as unsolved.
     """
     first, last = layout.component_start[c], layout.component_start[c + 1]
     if work.greedy[layout.component_state[first]] < 0:
@@ -143,13 +150,15 @@ def solve_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tupl
             s = layout.component_state[i]
             if layout.row_of[work.greedy[s]] < 0:
                 work.greedy[s] = best_exit(layout, psi, s)
-    while True:
+    before = -np.inf
+    for _ in range(PATIENCE + last - first):
         fine, log_det = evaluate_component(layout, psi, work, c)
-        if not fine:
-            for i in range(first, last):
-                work.greedy[layout.component_state[i]] = -1
-            return False, 0.0
-        improved = False
+        total = 0.0
+        for i in range(first, last):
+            total += work.value[layout.component_state[i]]
+        if not (fine and np.isfinite(log_det) and np.isfinite(total)):
+            break
+        has_grown, improved = total > before, False
         for i in range(first, last):
             s = layout.component_state[i]
             margin = IMPROVEMENT * (1.0 + abs(work.value[s]))
@@ -158,11 +167,15 @@ def solve_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tupl
                 work.theta[k] = backup(layout, psi, work.value, k)
                 if work.theta[k] > best:
                     best, arg = work.theta[k], k
-            if arg >= 0:
+            if arg >= 0 and has_grown:
                 work.greedy[s] = arg
                 improved = True
         if not improved:
             return True, log_det
+        before = total
+    for i in range(first, last):
+        work.greedy[layout.component_state[i]] = -1
+    return False, 0.0
 
 
 @kernel
@@ -202,9 +215,9 @@ def evaluate_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> t
     first, last = layout.component_start[c], layout.component_start[c + 1]
     size = last - first
     lu = work.lu[layout.lu_start[c] : layout.lu_start[c + 1]].reshape(size, size)
-    log_det = factor_policy(layout, work.greedy, lu, c)
-    work.used_lu[c] = 1
     right = work.small[first:last]
+    log_det = factor_policy(layout, work.greedy, lu, right, c)
+    work.used_lu[c] = 1
     for i in range(size):
         right[i] = outside_part(layout, psi, work.value, work.greedy[layout.component_state[first + i]], c)
     lu_solve(lu, right)
@@ -297,29 +310,40 @@ def is_proper(layout: Layout, work: Work, c: int) -> bool:
 
 
 @kernel
-def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, c: int) -> float:
+def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: FloatArray, c: int) -> float:
     """Fill `lu` with the factors of I − γ P_π of component c and return the log determinant.
 
-    No pivoting: the matrix is a row diagonally dominant M-matrix.
+    The matrix is a row diagonally dominant M-matrix, so no pivoting is needed, and elimination needs no subtraction
+    (Grassmann, Taksar and Heyman 1985): the diagonal of each row is the rest of it plus the probability of `leaving`
+    the states that are left, which is carried along in that array of scratch. So a component that is hardly ever left
+    keeps its relative precision, where 1 − P(stay) would be rounding error of either sign. A component that is never
+    left has a pivot of 0 and a determinant that is not finite.
     """
     first = layout.component_start[c]
     size = lu.shape[0]
     lu[:] = 0.0
     for i in range(size):
-        lu[i, i] = 1.0
+        leaving[i] = 1.0
         row = layout.row_of[greedy[layout.component_state[first + i]]]
         if row >= 0:
+            leaving[i] = 1.0 - layout.discount
             for e in range(layout.row_start[row], layout.row_start[row + 1]):
                 t = layout.successor[e]
                 if layout.component_of[t] == c:
                     lu[i, layout.place[t]] -= layout.discount * layout.probability[e]
+                else:
+                    leaving[i] += layout.discount * layout.probability[e]
     log_det = 0.0
     for i in range(size):
+        lu[i, i] = leaving[i]
+        for m in range(i + 1, size):
+            lu[i, i] -= lu[i, m]
         log_det += np.log(lu[i, i])
         for j in range(i + 1, size):
             if lu[j, i] != 0.0:
                 ratio = lu[j, i] / lu[i, i]
                 lu[j, i] = ratio
+                leaving[j] -= ratio * leaving[i]
                 for m in range(i + 1, size):
                     lu[j, m] -= ratio * lu[i, m]
     return log_det

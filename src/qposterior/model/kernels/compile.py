@@ -49,7 +49,8 @@ class Announcement(event.Listener):
 
     def on_start(self, started: event.Event) -> None:
         """Say it, if the kernel is one of ours."""
-        ours = started.data["dispatcher"].py_func.__module__.startswith(__package__)
+        # A function that was built by `exec` has no module.
+        ours = str(started.data["dispatcher"].py_func.__module__).startswith(__package__)
         if ours and not self.said:
             self.said = True
             logger.info("compiling, a minute or two; from the next start on it is loaded")

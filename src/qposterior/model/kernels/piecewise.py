@@ -143,8 +143,8 @@ def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatAr
         return 0.0
     size = last - first
     lu = work.lu[layout.lu_start[c] : layout.lu_start[c + 1]].reshape(size, size)
-    log_det = factor_policy(layout, work.greedy, lu, c)
     right = work.small[first:last]
+    log_det = factor_policy(layout, work.greedy, lu, right, c)
     for i in range(size):
         right[i] = outside_part(layout, source, value, work.greedy[layout.component_state[first + i]], c)
     lu_solve(lu, right)
@@ -298,9 +298,12 @@ def conditional_pieces(
         up = direction == 0
         work.greedy[:] = here
         theta = work.theta.copy()
-        edge = psi[u]
-        while number < MOST_PIECES:
+        edge, changes_here = psi[u], 0
+        # At one x each pair overtakes once; by rounding, pairs that tie could overtake each other for ever.
+        while number < MOST_PIECES and changes_here <= num_pairs:
             log_det = fill_rates(layout, reach, work, unit, rate) + log_det_elsewhere
+            if not np.isfinite(log_det):  # rounding has led to a policy that never leaves
+                break
             at, k = next_edge(layout, reach, work.greedy, theta, rate, edge, up)
             low, high = (edge, at) if up else (at, edge)
             if high > low:
@@ -308,6 +311,8 @@ def conditional_pieces(
                 if policies.shape[0] > 0:
                     policies[number] = work.greedy
                 number += 1
+                changes_here = 0
+            changes_here += 1
             if k < 0:
                 break
             for i in range(reach.states.size):
