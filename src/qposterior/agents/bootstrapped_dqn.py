@@ -8,6 +8,7 @@ import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.q_ensemble import EnsembleSettings, draw_weights, ensemble_functions
+from qposterior.agents.replanning import Replanning
 from qposterior.answers import make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
@@ -15,11 +16,12 @@ from qposterior.world.space import StateActionSpace
 
 
 class BootstrappedDQNAgent:
-    """Follows one head of an ensemble of Q-networks through each episode; all heads learn from a replay memory.
+    """Follows one head of an ensemble of Q-networks through an episode; all heads learn from a replay memory.
 
     The state is seen as a one-hot vector. `prior_scale` 0 is the agent without prior functions. A transition is shown
     to each head with `mask_probability`, its reward with normal noise of `noise_scale` that is drawn once. Model-free:
     `transitions` is not used. `discount` is that of the targets, 0.99 as bsuite has it, whatever the problem says.
+    Within an episode another head is drawn by the rule `replan` of `Replanning`; the published agent has ``"episode"``.
     """
 
     name = "bootstrapped-dqn"
@@ -41,6 +43,7 @@ class BootstrappedDQNAgent:
         mask_probability: float = 1.0,
         noise_scale: float = 0.0,
         epsilon: float = 0.0,
+        replan: str = "loops",
         transitions: str = "revealed",
         seed: Any = 0,
     ) -> None:
@@ -56,6 +59,7 @@ class BootstrappedDQNAgent:
         self.heads, self.batch_size, self.epsilon = heads, batch_size, epsilon
         self.min_replay, self.train_every, self.target_every = min_replay, train_every, target_every
         self.mask_probability = mask_probability
+        self.replanning = Replanning(rule=replan)
         self.num_updates = 0
         self._rng = make_rng(seed)
         self._functions = ensemble_functions(EnsembleSettings(discount, prior_scale, noise_scale, learning_rate))
@@ -66,17 +70,23 @@ class BootstrappedDQNAgent:
         self._target, self._optimiser = self.weights, self._functions.start(self.weights)
         self._memory = _empty_memory(replay_capacity, heads)
         self._num_seen = self._head = 0
+        self._is_known = np.zeros(space.num_pairs, dtype=bool)
         self._compile()
 
     def begin_episode(self, state: int) -> None:
         """Choose the head to follow."""
+        self.replanning.begin()
         self._head = int(self._rng.integers(self.heads))
 
     def act(self, state: int) -> int:
         """Return the best action of the head that is followed, or at random with probability epsilon."""
+        best = int(np.argmax(self.head_values(self._head, state)))
+        if self.replanning.enter(state, int(self.space.pair_index[state, best])):
+            self._head = int(self._rng.integers(self.heads))
+            best = int(np.argmax(self.head_values(self._head, state)))
         if self.epsilon > 0.0 and self._rng.random() < self.epsilon:
             return int(self._rng.choice(self.space.actions(state)))
-        return int(np.argmax(self.head_values(self._head, state)))
+        return best
 
     def head_values(self, head: int, state: int) -> np.ndarray:
         """Return ``(A,)`` values of a head, −inf where an action is not admissible."""
@@ -84,6 +94,10 @@ class BootstrappedDQNAgent:
 
     def observe(self, observation: Observation) -> None:
         """Remember the transition, and take a step on a batch of remembered ones when it is due."""
+        pair = self.space.pair(observation.state, observation.action)
+        if not self._is_known[pair]:
+            self._is_known[pair] = True
+            self.replanning.learn(pair)
         memory, capacity = self._memory, self._memory["state"].size
         place = self._num_seen % capacity
         memory["state"][place], memory["action"][place] = observation.state, observation.action

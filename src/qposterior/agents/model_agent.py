@@ -1,4 +1,4 @@
-"""What agents with a model share: the experience they gather, and a plan that is held for an episode."""
+"""What agents with a model share: the experience they gather, and a plan that they hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.agents.replanning import Replanning
 from qposterior.answers import make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
@@ -19,9 +20,12 @@ class ModelAgent(ABC):
     """Gathers an `Experience`, and holds the plan that `make_plan` returns at the start of an episode.
 
     `horizon` is the number of steps planned for (the episode cap). `transitions="known"` needs the `table` of all rows.
+    Within an episode the plan is made anew by the rule `replan` of `Replanning`. A plan says what to do at each step of
+    the episode, so that a new one goes on at the step at hand, with as many steps to go as are left.
     """
 
     name = "model"
+    known_after = 1  # how often a pair must be seen to be known
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class ModelAgent(ABC):
         transitions: str,
         table: TransitionTable | None = None,
         rewards: str = "deterministic",
+        replan: str = "loops",
         seed: Any = 0,
     ) -> None:
         if horizon < 1:
@@ -43,6 +48,7 @@ class ModelAgent(ABC):
         self.table = table if transitions == "known" else None
         counted = transitions == "dirichlet"
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
+        self.replanning = Replanning(rule=replan)
         self.num_updates = 0
         self._rng = make_rng(seed)
         self._plan: IntArray | None = None
@@ -50,7 +56,7 @@ class ModelAgent(ABC):
 
     @abstractmethod
     def make_plan(self) -> IntArray:
-        """Return the plan for the next episode."""
+        """Return ``(H, S)`` actions by step of the episode and state."""
 
     def is_settled(self) -> bool:
         """Return whether the plan in hand would come out the same again."""
@@ -59,14 +65,21 @@ class ModelAgent(ABC):
     def begin_episode(self, state: int) -> None:
         """Plan, unless nothing has changed."""
         self._step = 0
+        self.replanning.begin()
         if self._plan is None or not self.is_settled():
-            self._plan = self.make_plan()
-            self.num_updates += 1
+            self._replace_plan()
+
+    def _replace_plan(self) -> None:
+        self._plan = self.make_plan()
+        self.num_updates += 1
 
     def act(self, state: int) -> int:
-        """Return the plan's action for this step."""
+        """Return the plan's action for this step, planning anew first where that is due."""
         if self._plan is None:
             raise InvalidInputError("act was called before begin_episode")
+        pair = int(self.space.pair_index[state, act_on(self._plan, self._step, state)])
+        if self.replanning.enter(state, pair):
+            self._replace_plan()
         action = act_on(self._plan, self._step, state)
         self._step += 1
         return action
@@ -74,6 +87,9 @@ class ModelAgent(ABC):
     def observe(self, observation: Observation) -> None:
         """Add to the experience."""
         observation.record_in(self.experience)
+        pair = self.space.pair(observation.state, observation.action)
+        if self.experience.count[pair] == self.known_after:
+            self.replanning.learn(pair)
 
     def end_episode(self) -> None:
         """The next plan waits for the next episode."""

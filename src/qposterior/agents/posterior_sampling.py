@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.agents.replanning import Replanning
 from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
@@ -41,8 +43,8 @@ class PosteriorSamplingAgent:
 
     A policy is drawn at the start of an episode, and again every `redraw_every` steps where that is given, or when
     `redraw` is called: the paper's times T. In a problem with loops a held policy could circle for ever on a pair first
-    seen in this episode, so there it is drawn again at the latest when a state is entered a second time whose greedy
-    pair has become known since the episode began. `deadline` is the most seconds that an update may take.
+    seen in this episode, so there it is drawn again by the rule `replan` of `Replanning`. `deadline` is the most
+    seconds that an update may take, and `stop_at` a time of `time.perf_counter` after which none goes on.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class PosteriorSamplingAgent:
         tolerance: float | None = None,
         pilot_updates: int = 40,
         redraw_every: int | None = None,
+        replan: str = "loops",
         ties: str = "uniform",
         moves: int = 3,
         deadline: float | None = None,
@@ -71,7 +74,8 @@ class PosteriorSamplingAgent:
         if counted and inference != "one-look":
             raise InvalidInputError(f"{self.name} needs the rows of the pairs it has seen: known or revealed")
         self.space, self.transitions, self.ties, self.redraw_every = space, transitions, ties, redraw_every
-        self.deadline = deadline
+        self.replanning = Replanning(rule=replan)
+        self.deadline, self.stop_at = deadline, np.inf
         self.num_updates = 0
         self.prior = GaussianPrior() if prior is None else prior
         self.noise = noise
@@ -81,8 +85,6 @@ class PosteriorSamplingAgent:
         self._rng = make_rng(seed)
         self.sampler = self._start_sampler(inference, particles, coordinates, tolerance, pilot_updates, moves)
         self._policy: IntArray | None = None
-        self._visited: set[int] = set()
-        self._fresh: set[int] = set()  # pairs first seen in this episode
         self._steps = 0
         self._has_learned = False  # since the last policy was drawn
 
@@ -119,8 +121,7 @@ class PosteriorSamplingAgent:
 
     def begin_episode(self, state: int) -> None:
         """Draw a policy; the particles know of the last episode since it ended."""
-        self._visited.clear()
-        self._fresh.clear()
+        self.replanning.begin()
         self._steps = 0
         self.redraw()
 
@@ -133,10 +134,12 @@ class PosteriorSamplingAgent:
 
     def _learn(self) -> None:
         """Take in what is new, or else move the particles on."""
-        if self.sampler.update(self.experience, deadline=self.deadline):
+        left = self.stop_at - time.perf_counter()
+        deadline = self.deadline if np.isinf(left) else min(left, np.inf if self.deadline is None else self.deadline)
+        if self.sampler.update(self.experience, deadline=deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
-            self.sampler.move(deadline=self.deadline)
+            self.sampler.move(deadline=deadline)
         self._has_learned = True
 
     def act(self, state: int) -> int:
@@ -145,11 +148,8 @@ class PosteriorSamplingAgent:
             raise InvalidInputError("act was called before begin_episode")
         due = self.redraw_every is not None and self._steps > 0 and self._steps % self.redraw_every == 0
         pair = int(self.space.pair_index[state, self._policy[state]])
-        if due or (state in self._visited and pair in self._fresh):
-            self._visited.clear()
-            self._fresh.clear()
+        if self.replanning.enter(state, pair, is_due=due):
             self.redraw()
-        self._visited.add(int(state))
         self._steps += 1
         return int(self._policy[state])
 
@@ -157,7 +157,7 @@ class PosteriorSamplingAgent:
         """Add to the experience; the particles follow when a policy is next drawn."""
         self._has_learned = False
         if observation.record_in(self.experience):
-            self._fresh.add(self.space.pair(observation.state, observation.action))
+            self.replanning.learn(self.space.pair(observation.state, observation.action))
 
     def end_episode(self) -> None:
         """Take in what the episode brought, so that `posterior` and `predict` know of it."""
@@ -220,7 +220,12 @@ class PosteriorSamplingAgent:
             "experience": self.experience.to_text(),
             "random": state,
             "num_updates": self.num_updates,
-            "episode": [sorted(self._visited), sorted(self._fresh), self._steps, self._has_learned],
+            "episode": [
+                sorted(self.replanning.visited),
+                sorted(self.replanning.fresh),
+                self._steps,
+                self._has_learned,
+            ],
             "sampler": facts,
         }
         space: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
@@ -259,7 +264,7 @@ class PosteriorSamplingAgent:
         agent._policy = stored.pop("policy", None)
         agent.num_updates = facts["num_updates"]
         visited, fresh, agent._steps, agent._has_learned = facts["episode"]
-        agent._visited, agent._fresh = set(visited), set(fresh)
+        agent.replanning.visited, agent.replanning.fresh = set(visited), set(fresh)
         agent.sampler.unpack(stored, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
         return agent

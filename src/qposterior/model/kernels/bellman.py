@@ -16,7 +16,7 @@ from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
 
 IMPROVEMENT = 1e-11
-"""A pair is preferred when it is better by this much, relative to 1 + |V|: ties stay with the exit they have."""
+"""A pair is preferred when it is better by this share of |V|: ties stay with the exit they have."""
 
 PATIENCE = 100
 """Rounds of policy iteration, beyond one a state, after which a component counts as unsolved."""
@@ -161,7 +161,7 @@ def solve_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tupl
         has_grown, improved = total > before, False
         for i in range(first, last):
             s = layout.component_state[i]
-            margin = IMPROVEMENT * (1.0 + abs(work.value[s]))
+            margin = IMPROVEMENT * abs(work.value[s])
             best, arg = work.value[s] + margin, -1
             for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
                 work.theta[k] = backup(layout, psi, work.value, k)

@@ -1,0 +1,47 @@
+"""When a plan that is held through an episode is made anew: one rule for all agents that hold one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qposterior.errors import unknown_name
+
+REPLAN_RULES = ("loops", "episode")
+
+
+@dataclass(kw_only=True)
+class Replanning:
+    """Says when a held plan is due to be made anew within an episode.
+
+    Where states can be entered twice, a held plan could circle until the episode is cut off on pairs that it knew
+    nothing of when it was made. By the rule ``"loops"`` a new one is due when a state is entered a second time whose
+    planned pair has become known since the plan was made. Where no state is entered twice that never happens. By
+    ``"episode"`` a plan is held to the end.
+    """
+
+    rule: str = "loops"
+    num_replans: int = 0  # within episodes, in all
+    visited: set[int] = field(default_factory=set)  # states entered since the plan was made
+    fresh: set[int] = field(default_factory=set)  # pairs that have become known since then
+
+    def __post_init__(self) -> None:
+        if self.rule not in REPLAN_RULES:
+            raise unknown_name("rule for planning anew", self.rule, REPLAN_RULES)
+
+    def begin(self) -> None:
+        """A plan has just been made."""
+        self.visited.clear()
+        self.fresh.clear()
+
+    def learn(self, pair: int) -> None:
+        """A pair has become known."""
+        self.fresh.add(int(pair))
+
+    def enter(self, state: int, pair: int, *, is_due: bool = False) -> bool:
+        """Enter a state in which `pair` is planned; return whether a new plan is due first, by this rule or another."""
+        is_due = is_due or (self.rule == "loops" and state in self.visited and pair in self.fresh)
+        if is_due:
+            self.num_replans += 1
+            self.begin()
+        self.visited.add(int(state))
+        return is_due
