@@ -215,7 +215,7 @@ def test_no_data_is_the_prior(method):
 def test_a_free_loop_under_a_discount_is_announced():
     mdp = qp.make_environment("two-state", rewards=[0.0, -1.0], discount=0.99)
     seen = qp.Experience.of_pairs(mdp, [(0, 0)])
-    with pytest.warns(RuntimeWarning, match="circle in states 0 for ever"):
+    with pytest.warns(RuntimeWarning, match="circle in state 0 for ever"):
         post = qp.posterior(seen, method="exact")
     assert post.prob_optimal(0)[0] > 0.95  # the trap itself: 1/(1 − γ) more density
     costly = qp.make_environment("two-state", rewards=[-5.0, -1.0], discount=0.99)
@@ -234,6 +234,21 @@ def test_counted_transitions_and_noisy_readings_need_their_own_model():
     seen = noisy_experience(bandit, [(0, 0)])
     with pytest.raises(qp.InvalidInputError, match="noise=Noise"):
         qp.posterior(seen)
+
+
+@pytest.mark.parametrize("method", ["exact", "hmc", "smc"])
+def test_a_table_of_transitions_is_used_whatever_was_counted(method):
+    """A row of one half each, of which one successor was seen once: Q is the mean of both, not that of the one seen."""
+    edges = [(0, 0, 1, 0.5, 0.0), (0, 0, 2, 0.5, 0.0), (1, 0, 3, 1.0, 5.0), (2, 0, 3, 1.0, -5.0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[3])
+    seen = qp.Experience(mdp.space, transitions="counted")
+    for state, reward, following in ((0, 0.0, 1), (1, 5.0, 3), (2, -5.0, 3)):
+        seen.record(state, 0, reward, following)
+    post = qp.posterior(seen, transitions=mdp.transitions, method=method, particles=50)
+    assert post.mean()[0, 0] == pytest.approx(0.0, abs=1e-12)
+    other = qp.make_environment("two-state")
+    with pytest.raises(qp.InvalidInputError, match="row for each of the 3 pairs"):
+        qp.posterior(seen, transitions=other.transitions)
 
 
 def test_reward_priors_need_losing_loops_and_a_table_of_the_right_size():

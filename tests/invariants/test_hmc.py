@@ -135,6 +135,30 @@ def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
         np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", [QTarget, BellmanTarget])
+def test_a_density_of_ones_own_is_all_that_a_subclass_needs(kind):
+    """Overriding the density alone must not be sampled as the base: N(0, 4²) times exp(−x²/2) has variance 16/17."""
+
+    class Narrower(kind):
+        def log_density_and_grad(self, x):
+            density, grad = super().log_density_and_grad(x)
+            return density - np.sum(x**2, axis=1)[:, None] * [0.5, 0.0], grad - x
+
+    mdp, _ = random_problem("looping", 2)
+    target = Narrower(qp.Experience(mdp.space), GaussianPrior(scale=4.0), Tolerance(tolerance=0.5))
+    target.has_jumps = True  # a sweep would draw from the conditionals of the base
+    chains = run_hmc(target, np.random.default_rng(0), HMCSettings(chains=4, max_iterations=500, min_ess=2000.0))
+    variance = chains.draws.var(axis=(0, 1))
+    np.testing.assert_allclose(variance, 16.0 / 17.0, rtol=0.2)  # 16 for the base
+
+    class Half(kind):
+        def log_density(self, x):
+            return super().log_density(x)
+
+    with pytest.raises(qp.InvalidInputError, match="override log_density_and_grad"):
+        run_hmc(Half(qp.Experience(mdp.space), GaussianPrior(), Tolerance(tolerance=0.5)), np.random.default_rng(0))
+
+
 def test_many_moves_at_once_are_as_many_moves():
     target = targets()["bellman"]
     x = target.initial(4, np.random.default_rng(0))

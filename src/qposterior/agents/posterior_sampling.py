@@ -175,14 +175,16 @@ class PosteriorSamplingAgent:
         return int(np.argmax(share)) if deterministic else int(self._rng.choice(share.size, p=share))
 
     def posterior(self) -> Posterior:
-        """Return the weighted particles as a `Posterior`."""
+        """Return the weighted particles as a `Posterior`: enough to explore by, not checked for an answer."""
         cloud = self.sampler.cloud
+        unchecked = "these are an agent's particles, which nothing has checked; use qp.posterior(agent.experience, …)"
         return Posterior(
             space=self.space,
             draws=cloud.theta.copy(),
             weights=cloud.weights,
             method="smc",
             log_evidence=cloud.log_evidence,
+            diagnostics={"effective_draws": cloud.ess, "trusted": False, "distrust": unchecked},
             noise_scale=None if cloud.log_scale is None else np.exp(cloud.log_scale),
         )
 
