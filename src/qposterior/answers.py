@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,16 @@ import numpy as np
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
 from qposterior.world.arrays import FloatArray, IntArray
-from qposterior.world.files import write_atomically
+from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import StateActionSpace
 
 if TYPE_CHECKING:
     import xarray as xr
 
 FORMAT = "qposterior-posterior 1"
+FACTS = ("method", "log_evidence", "diagnostics", "settings", "chains")
+"""What a file keeps beside the arrays."""
+
 ENOUGH_DRAWS = 100.0
 """Effective draws below which an answer is not trusted."""
 
@@ -179,53 +181,32 @@ class Posterior:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the posterior to one `.npz` file, whole or not at all; an existing file is kept unless told."""
-        path = Path(path)
-        if path.exists() and not overwrite:
-            raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
-        space = self.space
-        facts = {
-            "format": FORMAT,
-            "method": self.method,
-            "log_evidence": self.log_evidence,
-            "diagnostics": self.diagnostics,
-            "settings": self.settings,
-            "chains": self.chains,
-            "discount": space.discount,
-        }
-        arrays = {
-            "draws": self.draws,
-            "weights": self.weights,
-            "admissible": space.pair_index >= 0,
-            "is_goal": space.is_goal,
-            "facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-        }
+        facts = {name: getattr(self, name) for name in FACTS}
+        facts |= {"format": FORMAT, "discount": self.space.discount}
+        arrays: dict[str, Any] = {"draws": self.draws, "weights": self.weights}
+        arrays |= {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
         for name in ("noise_scale", "exact_tables"):
-            value = getattr(self, name)
-            if value is not None:
-                arrays[name] = value
-        write_atomically(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **arrays))
+            if getattr(self, name) is not None:
+                arrays[name] = getattr(self, name)
+        save_arrays(path, facts, arrays, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Posterior:
-        """Read a saved posterior. Nothing in the file is executed."""
-        try:
-            with np.load(path, allow_pickle=False) as arrays:
-                facts = json.loads(arrays["facts"].tobytes().decode())
-                if facts.get("format") != FORMAT:
-                    raise InvalidInputError(f"{path} is not a posterior of this version ({facts.get('format')!r})")
-                space = StateActionSpace.from_mask(arrays["admissible"], arrays["is_goal"], discount=facts["discount"])
-                return cls(
-                    space=space,
-                    draws=arrays["draws"],
-                    weights=arrays["weights"],
-                    noise_scale=arrays.get("noise_scale"),
-                    exact_tables=arrays.get("exact_tables"),
-                    **{k: facts[k] for k in ("method", "log_evidence", "diagnostics", "settings", "chains")},
-                )
-        except (OSError, KeyError, ValueError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"cannot read a posterior from {path}: {error}") from error
+        """Read a saved posterior. Nothing in the file is executed, and a damaged one is refused."""
+        facts, arrays = load_arrays(path, "a posterior", FORMAT)
+        with reading(Path(path), "a posterior"):
+            found = cls(
+                space=StateActionSpace.from_mask(
+                    arrays["admissible"], arrays["is_goal"], discount=float(facts["discount"])
+                ),
+                draws=arrays["draws"],
+                weights=arrays["weights"],
+                noise_scale=arrays.get("noise_scale"),
+                exact_tables=arrays.get("exact_tables"),
+                **{name: facts[name] for name in FACTS},
+            )
+            _check_stored(found)
+            return found
 
     def to_arviz(self, *, seed: Any = 0) -> xr.DataTree:
         """Return the draws in the ArviZ schema: `posterior`, weights in `sample_stats`, and `posterior_resampled`.
@@ -278,3 +259,20 @@ class Posterior:
         if self.space.deciding_states.size > 8:
             lines.append("  …")
         return "\n".join(lines)
+
+
+def _check_stored(found: Posterior) -> None:
+    """Raise unless the arrays of a file belong together and the weights are probabilities."""
+    num, pairs = found.draws.shape
+    expected = {"draws": (num, found.space.num_pairs), "weights": (num,), "noise_scale": (num,)}
+    for name, shape in (expected | {"exact_tables": (3, pairs)}).items():
+        array = getattr(found, name)
+        if array is not None and (array.shape != shape or array.dtype.kind != "f"):
+            raise InvalidInputError(f"{name} must be {shape} numbers, got {array.shape} of type {array.dtype}")
+    if not np.isfinite(found.draws).all():
+        raise InvalidInputError("some draws are not finite")
+    if not (np.all(found.weights >= 0.0) and abs(found.weights.sum() - 1.0) < 1e-6):  # nan is neither
+        raise InvalidInputError("the weights must be 0 or more and sum to 1")
+    if num % int(found.chains) or not all(isinstance(value, dict) for value in (found.diagnostics, found.settings)):
+        raise InvalidInputError("its facts are not those of a posterior")
+    float(found.log_evidence)

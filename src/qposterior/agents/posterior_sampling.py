@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +22,7 @@ from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior, prior_from_dict, prior_to_dict
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
-from qposterior.world.files import write_atomically
+from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import TIE_RULES, StateActionSpace
 
 FORMAT = "qposterior-agent 2"
@@ -206,9 +205,6 @@ class PosteriorSamplingAgent:
 
         An existing file is kept unless told otherwise.
         """
-        path = Path(path)
-        if path.exists() and not overwrite:
-            raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
         state = self._rng.bit_generator.state
         if state["bit_generator"] != "PCG64":
             raise InvalidInputError(f"only agents on NumPy's default generator are saved, not {state['bit_generator']}")
@@ -236,23 +232,14 @@ class PosteriorSamplingAgent:
         if self._policy is not None:
             space["policy"] = self._policy
         space |= arrays
-        encoded = np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)
-        write_atomically(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, facts=encoded, **space))
+        save_arrays(path, facts, space, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> PosteriorSamplingAgent:
-        """Read a saved agent. Nothing in the file is executed."""
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                stored = dict(archive)
-            facts = json.loads(stored.pop("facts").tobytes().decode())
-            if facts.get("format") != FORMAT:
-                raise InvalidInputError(f"{path} is not an agent of this version ({facts.get('format')!r})")
+        """Read a saved agent. Nothing in the file is executed, and a damaged one is refused."""
+        facts, stored = load_arrays(path, "an agent", FORMAT)
+        with reading(Path(path), "an agent"):
             return cls._from_stored(stored, facts)
-        except (OSError, KeyError, ValueError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(f"cannot read an agent from {path}: {error}") from error
 
     @classmethod
     def _from_stored(cls, stored: dict[str, Any], facts: dict[str, Any]) -> PosteriorSamplingAgent:
@@ -261,15 +248,27 @@ class PosteriorSamplingAgent:
         prior = prior_from_dict(facts["prior"])
         assert not isinstance(prior, RewardPrior)  # that is another agent, which has nothing to save
         noise = None if facts["noise"] is None else Noise(**facts["noise"])
+        _check_particles(stored, space.num_pairs, facts["settings"]["particles"])
         agent = cls(space, prior=prior, noise=noise, **facts["settings"])
         agent.experience = Experience.from_text(facts["experience"], space)
         agent._policy = stored.pop("policy", None)
+        if agent._policy is not None and agent._policy.shape != (space.num_states,):
+            raise InvalidInputError(f"policy must be {space.num_states} actions, got {agent._policy.shape}")
         agent.num_updates = facts["num_updates"]
         visited, fresh, agent._steps, agent._has_learned = facts["episode"]
         agent.replanning.visited, agent.replanning.fresh = set(visited), set(fresh)
         agent.sampler.unpack(stored, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
         return agent
+
+
+def _check_particles(stored: dict[str, Any], num_pairs: int, particles: int) -> None:
+    """Raise unless the stored particles are as many as the settings say and their weights are probabilities."""
+    if stored["theta"].shape != (particles, num_pairs) or stored["log_weights"].shape != (particles,):
+        raise InvalidInputError(f"theta must be {(particles, num_pairs)} numbers, got {stored['theta'].shape}")
+    total = np.exp(stored["log_weights"]).sum()
+    if not (abs(total - 1.0) < 1e-6 and np.isfinite(stored["theta"]).all()):  # nan is neither
+        raise InvalidInputError("the weights of the particles must sum to 1, and their values be finite")
 
 
 def _check(particles: int, redraw_every: int | None, ties: str, inference: str, deadline: float | None) -> None:
