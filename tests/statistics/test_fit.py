@@ -154,7 +154,8 @@ def test_the_command_line_from_log_to_policy(tmp_path):
     run = CliRunner().invoke
     result = run(cli, ["fit", str(path), "--discount", "0.9", "--out", str(out), "--particles", "400"])
     assert result.exit_code == 0, result.output
-    assert {p.name for p in out.iterdir()} == {"fit.json", "rows.csv", "draws.npz", "sums.json", "index.html"}
+    names = {"fit.json", "rows.csv", "draws.npz", "sums.json", "index.html", "current", "generations", ".lock"}
+    assert {p.name for p in out.iterdir()} == names
     assert len(pd.read_csv(out / "rows.csv")) == 6
     action = run(cli, ["act", str(out), "--state", "new"]).output.strip()
     assert action == json.loads((out / "fit.json").read_text())["policy"]["new"]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from qposterior.cli.explore import parse_prior
+from qposterior.cli.progress import json_path, plain_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def parse_columns(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -37,6 +42,7 @@ def parse_columns(_context: click.Context, _parameter: click.Parameter, given: t
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the report (index.html), rows and draws.")
 @click.option("--update", type=click.Path(path_type=Path), help="Directory of an earlier fit to add this log to.")
+@click.option("--again", is_flag=True, help="With --update: count a log that has gone in already once more.")
 @click.option("--force", is_flag=True, help="Replace an earlier fit in --out, or an existing --json file.")
 @click.option(
     "--json", "json_target", metavar="FILE|-", help="Write {settings, rows, policy, diagnostics}; - is stdout."
@@ -51,26 +57,28 @@ def fit_command(log: Path, **options: Any) -> None:
       qposterior fit decisions.csv --out answer
       qposterior fit decisions.csv.gz --goal scrapped --discount 0.95 --json -
       qposterior fit march.csv --update answer
+
+    --update adds the log to those of an earlier fit and replaces its answer, or writes the new one to --out. A log that
+    has gone in already is refused, unless --again. A kill leaves the old answer or the new one, never a part of it.
     """
-    from qposterior.errors import InvalidInputError, QPosteriorError
+    from qposterior.errors import QPosteriorError
     from qposterior.logs.choices import FitSettings
     from qposterior.logs.columns import OPTIONAL, REQUIRED, Columns
-    from qposterior.logs.files import load_sums, prepare_folder, save_fit
+    from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
     from qposterior.model.likelihood import Noise
-    from qposterior.world.files import write_atomically
+    from qposterior.world.files import locked, write_atomically
 
     unknown = [name for name in options["columns"] if name not in (*REQUIRED, *OPTIONAL)]
     if unknown:
         raise click.UsageError(
             f"--column: there is no column {unknown[0]!r} to name; ours are {', '.join(REQUIRED)}, …"
         )
-    before, out = None, options["out"]
-    if options["update"] is not None:
-        _refuse_settings_of_an_update()
-        before, settings = load_sums(options["update"])
-        out = out or options["update"]
-    else:
+    target = json_path(options["json_target"], force=options["force"])
+    update, out = options["update"], options["out"] or options["update"]
+    if update is None:
+        if options["again"]:
+            raise click.UsageError("--again counts a log once more that has gone in already: give --update DIR too")
         settings = FitSettings(
             goals=tuple(options["goals"]),
             rewards="noisy" if options["noise"] and options["rewards"] is None else options["rewards"],
@@ -82,27 +90,28 @@ def fit_command(log: Path, **options: Any) -> None:
             particles=options["particles"],
             seed=options["seed"],
         )
-    target = options["json_target"]
-    if target not in (None, "-") and Path(target).exists() and not options["force"]:
-        raise InvalidInputError(f"{target} exists; choose another --json file or pass --force")
-    force = options["force"] or options["update"] is not None
-    is_new = out is not None and not out.exists()
-    if out is not None:
-        prepare_folder(out, force=force)
-    columns = Columns(**options["columns"])
-    try:
-        found = fit(log, columns=columns, settings=settings, before=before, progress_fn=_progress())
-    except BaseException:
-        if is_new:  # nothing was written to it yet
-            out.rmdir()
-        raise
+    else:
+        _refuse_settings_of_an_update()
+        load_sums(update)  # before a lock, and so a folder, is made where there is no fit
+    with ExitStack() as stack:
+        if out is not None:
+            in_place = update is not None and out.resolve() == update.resolve()
+            check_folder(out, force=options["force"] or in_place)
+            stack.enter_context(locked(out, "fit"))
+            check_folder(out, force=options["force"] or in_place)  # nobody else has written to it meanwhile
+        before, sources = None, []
+        if update is not None:
+            sums = load_sums(update)
+            before, settings, sources = sums.log, sums.settings, sums.sources
+        sources = add_source(sources, log, again=options["again"])
+        shown = stack.enter_context(_progress())
+        found = fit(log, columns=Columns(**options["columns"]), settings=settings, before=before, progress_fn=shown)
+        if out is not None:
+            save_fit(found, out, settings, sources=sources, page_fn=lambda folder: _write_page(found, folder))
     if target == "-":
         click.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
     elif target is not None:
         write_atomically(Path(target), json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    if out is not None:
-        save_fit(found, out, settings, force=True)
-        _write_page(found, out)
     if target != "-":
         _print(found)
         if out is not None:
@@ -141,14 +150,18 @@ def _refuse_settings_of_an_update() -> None:
             raise click.UsageError(f"{option.opts[0]} cannot change in an update; fit all logs anew to change it")
 
 
-def _progress() -> Any:
-    if not sys.stderr.isatty():
-        return None
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """Yield the function that shows how far the chains are."""
+    words = ["reading the log"]
 
     def report(done: int, most: int) -> None:
-        click.echo(f"\r\x1b[Kdrawing: {done} of at most {most} rounds", err=True, nl=done >= most)
+        words[:] = [f"drawing: {done} of at most {most} rounds"]
+        if sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{words[0]}", err=True, nl=done >= most)
 
-    return report
+    with plain_lines(lambda: words[0]):
+        yield report
 
 
 def _write_page(found: Any, out: Path) -> None:

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 
-@click.command("report", short_help="Write the page of a comparison.")
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False))
-def report_command(folder: str) -> None:
-    """Write report.html, and figures as PNG and PDF, into DIR, a folder of `qposterior compare`.
+@click.command("report", short_help="Write the page of a folder again.")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def report_command(folder: Path) -> None:
+    """Write the page of DIR, a folder that `compare`, `fit`, `explore` or `paper` has written, and print its path.
+
+    A comparison gets report.html and figures as PNG and PDF; the others get index.html.
 
     \b
-    Example:
+    Examples:
       qposterior report runs/sweep
+      qposterior report answer
     """
+    from qposterior.errors import InvalidInputError
+
+    for write_fn in (_comparison, _fit):
+        page = write_fn(folder)
+        if page is not None:
+            click.echo(str(page))
+            return
+    raise InvalidInputError(
+        f"{folder} holds no comparison, fit, exploration or figures of the paper; make one with `qposterior compare`, "
+        "`fit`, `explore` or `paper` and --out"
+    )
+
+
+def _comparison(folder: Path) -> Path | None:
     from qposterior.experiments.compare import read_comparison
+    from qposterior.experiments.store import STORE_FILE
     from qposterior.report.compare_report import write_compare_report
 
-    click.echo(str(write_compare_report(read_comparison(folder))))
+    return write_compare_report(read_comparison(folder)) if (folder / STORE_FILE).exists() else None
+
+
+def _fit(folder: Path) -> Path | None:
+    from qposterior.logs.files import holds_fit, load_fit, replace_page
+    from qposterior.report.fit_report import write_fit_report
+    from qposterior.world.files import locked
+
+    if not holds_fit(folder):
+        return None
+    with locked(folder, "fit"):
+        found = load_fit(folder)
+        return replace_page(folder, lambda where: write_fit_report(found, where))

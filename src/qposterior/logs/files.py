@@ -1,24 +1,50 @@
-"""A fit on disk: what was answered, the draws behind it, and the sums of the log, to which another log can be added."""
+"""A fit on disk: what was answered, the draws behind it, and the sums of the log, to which another log can be added.
+
+All files of an answer stand in one folder, `generations/N`, and `current` is a link to it. A new answer is written
+whole beside the old one; then a single rename turns `current` to it. The names at the top (`index.html`, `rows.csv`, …)
+are links through `current` and never change. So a kill at any moment leaves the old answer or the new one, every reader
+sees files of one generation, and a copy of the folder works wherever it stands.
+"""
 
 from __future__ import annotations
 
-import json
-import tempfile
-from dataclasses import asdict, fields
+import os
+import re
+import secrets
+import shutil
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.answers import Posterior, make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.run_directory import versions
-from qposterior.logs.choices import FitSettings
+from qposterior.logs.checks import check_fit
+from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.fit import Fit
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
-from qposterior.world.files import write_atomically
+from qposterior.world.files import (
+    CHANGED,
+    MOST_RECORD,
+    check_is_file,
+    entries,
+    file_digest,
+    foreign_entries,
+    read_record,
+    reading,
+    remove_leftovers,
+    write_atomically,
+    write_record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pandas as pd
 
 ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE = (
     "fit.json",
@@ -27,49 +53,214 @@ ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE = (
     "sums.json",
     "index.html",
 )
-OUR_FILES = (ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE)
+CURRENT, GENERATIONS = "current", "generations"
+OUR_FILES = (ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE, CURRENT, GENERATIONS)
 FORMAT = "qposterior-fit 1"
+A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def save_fit(found: Fit, folder: str | Path, settings: FitSettings, *, force: bool = False) -> Path:
-    """Write a fit into a folder of its own, each file whole or not at all; an earlier fit is kept unless forced."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What an update goes on from."""
+
+    log: Log
+    settings: FitSettings
+    sources: list[dict[str, str]]  # name and SHA-256 of every log that went in
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def check_folder(folder: Path, *, force: bool) -> None:
+    """Say why a folder cannot be used, before anything is computed."""
+    foreign = foreign_entries(folder, OUR_FILES)
+    if foreign:
+        raise InvalidInputError(f"{folder} holds files that no fit wrote ({foreign[0]}, …); choose another directory")
+    if holds_fit(folder) and not force:
+        raise InvalidInputError(f"{folder} holds a fit; choose another directory, or pass --force or --update")
+    if (folder / CURRENT).is_dir() and not (folder / CURRENT).is_symlink():
+        raise InvalidInputError(f"{folder} is a copy whose links have become folders; it can be read, not written to")
+
+
+def save_fit(
+    found: Fit,
+    folder: str | Path,
+    settings: FitSettings,
+    *,
+    sources: Sequence[dict[str, str]] = (),
+    page_fn: Callable[[Path], Any] | None = None,
+) -> Path:
+    """Write a fit as the next generation of its folder and make it the current one; the caller holds the lock.
+
+    `page_fn` writes the page into the folder that it is given.
+    """
     folder = Path(folder)
-    prepare_folder(folder, force=force)
+    _prune(folder)
+    new = folder / GENERATIONS / str(1 + max(_generations(folder), default=0))
+    new.mkdir(parents=True)
+    found.posterior.save(new / DRAWS_FILE)
+    write_atomically(new / ROWS_FILE, spreadsheet(found.table))
+    sums = {"log": log_to_dict(found.log), "settings": _plain(settings), "sources": list(sources)}
+    write_record(new / SUMS_FILE, sums)
+    if page_fn is not None:
+        page_fn(new)
     answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": _labels(found)}
-    found.posterior.save(folder / DRAWS_FILE, overwrite=True)
-    write_atomically(folder / ROWS_FILE, found.table.to_csv(index=False))
-    write_atomically(folder / SUMS_FILE, json.dumps({"log": log_to_dict(found.log), "settings": _plain(settings)}))
-    write_atomically(folder / ANSWER_FILE, json.dumps(answer, indent=1, ensure_ascii=False) + "\n")
+    answer["files"] = {name: file_digest(new / name) for name in (DRAWS_FILE, ROWS_FILE, SUMS_FILE)}
+    write_record(new / ANSWER_FILE, answer)
+    _switch(folder, new)
+    _prune(folder)
     return folder
 
 
-def prepare_folder(folder: Path, *, force: bool) -> None:
-    """Make the folder, or say why it cannot be used, before anything is computed."""
-    try:
-        if folder.exists() and not folder.is_dir():
-            raise InvalidInputError(f"{folder} is a file; give a directory")
-        foreign = [p.name for p in folder.iterdir() if p.name not in OUR_FILES] if folder.exists() else []
-        if foreign:
-            raise InvalidInputError(
-                f"{folder} holds files that no fit wrote ({foreign[0]}, …); choose another directory"
-            )
-        if folder.exists() and any(folder.iterdir()) and not force:
-            raise InvalidInputError(f"{folder} holds a fit; choose another directory, or pass --force or --update")
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
+def replace_page(folder: Path, page_fn: Callable[[Path], Any]) -> Path:
+    """Write the page of the current answer again and return where it is found; the caller holds the lock."""
+    page_fn(_generation(folder))
+    if (folder / CURRENT).is_symlink():
+        _link(folder / PAGE_FILE, f"{CURRENT}/{PAGE_FILE}")
+    return folder / PAGE_FILE
 
 
-def load_sums(folder: str | Path) -> tuple[Log, FitSettings]:
-    """Return the sums and the settings of an earlier fit."""
-    path = Path(folder) / SUMS_FILE
+def spreadsheet(table: pd.DataFrame) -> str:
+    """Return a table as CSV in which no label is a formula: an apostrophe stands before `=`, `+`, `-`, `@`, tab or CR.
+
+    Labels that are numbers, such as -1, stay as they are, and so do the columns of numbers.
+    """
+    safe = table.copy()
+    for column in ("state", "action"):
+        safe[column] = [
+            f"'{label}" if label.startswith(tuple("=+-@\t\r")) and not A_NUMBER.fullmatch(label) else label
+            for label in safe[column]
+        ]
+    return str(safe.to_csv(index=False))
+
+
+def add_source(sources: Sequence[dict[str, str]], path: Path, *, again: bool) -> list[dict[str, str]]:
+    """Return the logs that have gone in with this one; one that is among them already is refused, unless again."""
+    if not path.is_file():  # reading it says what is wrong with it
+        return list(sources)
+    digest = file_digest(path)
+    earlier = [source["name"] for source in sources if source["sha256"] == digest]
+    if earlier and not again:
+        raise InvalidInputError(f"{path} has gone in already (as {earlier[0]}); pass --again to count it once more")
+    return [*sources, {"name": path.name, "sha256": digest}]
+
+
+def _switch(folder: Path, new: Path) -> None:
+    """Make a generation the current one."""
+    names = sorted(path.name for path in new.iterdir())
+    if not (folder / CURRENT).is_symlink():
+        if not _has_links(folder):
+            # One after the other; the answer comes last and names the digests of the others, so no mixture is read.
+            for name in sorted(names, key=ANSWER_FILE.__eq__):
+                os.replace(new / name, folder / name)
+            return
+        if (folder / ANSWER_FILE).is_file():  # all files at the top, as earlier versions wrote them
+            _keep_flat_files(folder)
+    for name in names:
+        _link(folder / name, f"{CURRENT}/{name}")
+    _link(folder / CURRENT, f"{GENERATIONS}/{new.name}")
+    for name in OUR_FILES:  # a page that could not be written this time
+        if (folder / name).is_symlink() and not (folder / name).exists():
+            (folder / name).unlink()
+
+
+def _keep_flat_files(folder: Path) -> None:
+    old = folder / GENERATIONS / "0"
+    old.mkdir(parents=True, exist_ok=True)
+    for name in OUR_FILES:
+        if (folder / name).is_file():
+            shutil.copy2(folder / name, old / name)
+    _link(folder / CURRENT, f"{GENERATIONS}/{old.name}")
+
+
+def _link(path: Path, target: str) -> None:
+    """Let a path be a link to the target, by one rename whatever it was before."""
+    if path.is_symlink() and os.readlink(path) == target:
+        return
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    os.symlink(target, temporary)
+    os.replace(temporary, path)
+
+
+def _has_links(folder: Path) -> bool:
+    probe = folder / f".{CURRENT}.{secrets.token_hex(4)}"
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        return log_from_dict(stored["log"]), _settings(stored["settings"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"{folder} holds no fit that can be gone on with ({path.name}: {error})") from error
+        os.symlink(CURRENT, probe)
+    except OSError:
+        return False
+    probe.unlink()
+    return True
+
+
+def _generations(folder: Path) -> list[int]:
+    return sorted(int(name) for name in entries(folder / GENERATIONS) if name.isdigit())
+
+
+def _prune(folder: Path) -> None:
+    """Remove what killed processes left, and all generations but the current one and that before, still being read."""
+    remove_leftovers(folder, OUR_FILES)
+    current = folder / CURRENT
+    now = int(Path(os.readlink(current)).name) if current.is_symlink() else -1
+    before = [number for number in _generations(folder) if number < now]
+    for number in _generations(folder):
+        if number != now and number not in before[-1:]:
+            shutil.rmtree(folder / GENERATIONS / str(number))
+    if now < 0 and (folder / GENERATIONS).is_dir() and not any((folder / GENERATIONS).iterdir()):
+        (folder / GENERATIONS).rmdir()
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def holds_fit(folder: Path) -> bool:
+    """Return whether there is an answer in a folder."""
+    return (_generation(folder) / ANSWER_FILE).exists()
+
+
+def load_sums(folder: str | Path) -> Sums:
+    """Return what an update of a fit goes on from."""
+    path, answer = _stored(Path(folder), SUMS_FILE)
+    most = float("inf") if "files" in answer else MOST_RECORD  # known to be what was written, or not
+    record = read_record(path, "the sums of a fit", most=most)
+    with reading(path, "the sums of a fit"):
+        sources = [{"name": str(one["name"]), "sha256": str(one["sha256"])} for one in record.get("sources", [])]
+        return Sums(log=log_from_dict(record["log"]), settings=_settings(record["settings"]), sources=sources)
+
+
+def load_fit(folder: str | Path) -> Fit:
+    """Return the fit in a folder: its draws are read, all else is made again from the sums."""
+    path, answer = _stored(Path(folder), DRAWS_FILE)
+    sums = load_sums(folder)
+    with reading(path.parent, "a fit"):
+        source = str(answer["settings"]["source"])
+        draws = Posterior.load(path)
+        chosen = choose(sums.log, sums.settings, path=source)
+        if draws.space != chosen.seen.space:
+            raise InvalidInputError("its draws are those of another problem")
+        return Fit(
+            chosen=chosen, posterior=draws, checks=check_fit(sums.log, chosen, draws), log=sums.log, source=source
+        )
+
+
+def _generation(folder: Path) -> Path:
+    """Return the folder in which the files of the current answer stand, all of one generation."""
+    current = folder / CURRENT
+    return current.resolve() if current.exists() else folder
+
+
+def _stored(folder: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    """Return the path of a file of the current answer, found to be the one that was written with it, and the answer."""
+    generation = _generation(folder)
+    if not (generation / ANSWER_FILE).exists():
+        raise InvalidInputError(f"{folder} holds no fit (no {ANSWER_FILE}); make one with `qposterior fit --out`")
+    answer, path = read_record(generation / ANSWER_FILE, "a fit"), generation / name
+    with reading(path, "a fit"):
+        if answer.get("format") != FORMAT:
+            raise InvalidInputError(f"it is not a fit of this version ({answer.get('format')!r})")
+        check_is_file(path)
+        if "files" in answer and file_digest(path) != answer["files"][name]:
+            raise InvalidInputError(CHANGED)
+    return path, answer
 
 
 def log_to_dict(log: Log) -> dict[str, Any]:
@@ -105,7 +296,34 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
         log.readings = {int(k): (np.array(v), np.array(w)) for k, v, w in stored["readings"]}
     log.has_terminated = bool(stored["has_terminated"])
     log.num_rows, log.num_episodes = int(stored["num_rows"]), int(stored["num_episodes"])
+    _check_log(log)
     return log
+
+
+def _check_log(log: Log) -> None:
+    """Raise unless the sums belong together: arrays of one length, codes of known labels, numbers that can be."""
+    num_states, num_pairs = len(log.states), len(log.pairs)
+    if not (0 <= log.num_rows < 2**62 and 0 <= log.num_episodes < 2**62):
+        raise InvalidInputError("the number of rows or episodes cannot be")
+    codes = [
+        (log.pairs, (num_states, len(log.actions))),
+        (log.moves, (num_pairs, num_states)),
+        (np.array([*log.ended, *log.starts], dtype=np.int64).reshape(-1, 1), (num_states,)),
+        (np.array([*(log.contexts or ())], dtype=np.int64).reshape(-1, 3), (num_states, num_pairs, num_states)),
+    ]
+    if any(((array < 0) | (array >= sizes)).any() for array, sizes in codes):
+        raise InvalidInputError("a code stands for no label")
+    for name in ("count", "reward_mean", "reward_deviation", "reward_low", "reward_high", "first_row"):
+        if getattr(log, name).shape != (num_pairs,) or not np.isfinite(getattr(log, name)).all():
+            raise InvalidInputError(f"{name} must be {num_pairs} finite numbers")
+    if log.move_count.shape != (len(log.moves),):
+        raise InvalidInputError(f"move_count must be {len(log.moves)} numbers")
+    for name in ("count", "reward_deviation", "move_count"):
+        if not np.all(getattr(log, name) >= 0.0):
+            raise InvalidInputError(f"{name} must be 0 or more")
+    for values, weights in (log.readings or {}).values():
+        if values.shape != weights.shape or not (np.isfinite(values).all() and np.all(weights >= 0.0)):
+            raise InvalidInputError("readings must be finite, with weights of 0 or more")
 
 
 def _plain(settings: FitSettings) -> dict[str, Any]:
@@ -136,15 +354,14 @@ class Policy:
 
     @classmethod
     def load(cls, folder: str | Path) -> Policy:
-        """Read the policy of a fit. Nothing in the files is executed."""
-        path = Path(folder) / ANSWER_FILE
-        try:
-            answer = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InvalidInputError(f"{folder} holds no fit ({path.name}: {error})") from error
-        if answer.get("format") != FORMAT:
-            raise InvalidInputError(f"{path} is not a fit of this version ({answer.get('format')!r})")
-        return cls(answer, Posterior.load(Path(folder) / DRAWS_FILE))
+        """Read the policy of a fit. Nothing in the files is executed, and damaged ones are refused."""
+        path, answer = _stored(Path(folder), DRAWS_FILE)
+        draws = Posterior.load(path)
+        with reading(path.with_name(ANSWER_FILE), "a fit"):
+            sizes = len(answer["labels"]["states"]), len(answer["labels"]["actions"])
+            if sizes != draws.space.pair_index.shape or not set(answer["policy"]) <= set(answer["labels"]["states"]):
+                raise InvalidInputError("its labels are not those of its draws")
+            return cls(answer, draws)
 
     @property
     def states(self) -> list[str]:

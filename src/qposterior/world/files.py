@@ -189,7 +189,7 @@ def save_arrays(
 
 
 def load_arrays(path: str | Path, what: str, file_format: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return facts and arrays of a file of `save_arrays`; nothing in it is executed, and its size is looked at first."""
+    """Return facts and arrays of a file of `save_arrays`; nothing in it is executed, and its size is checked first."""
     path = Path(path)
     with reading(path, what):
         check_is_file(path)
