@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +19,7 @@ import pytest
 import qposterior as qp
 from qposterior.experiments.compare import read_comparison
 from qposterior.experiments.statistics import censored_times, summarise_runs
-from qposterior.experiments.store import locked
+from qposterior.world.files import locked, write_record
 
 GRID = {"agents": ["r-max", "psrl"], "depths": [4, 5], "seeds": 2, "episodes": 60}
 
@@ -205,7 +207,7 @@ def test_what_cannot_be_is_refused_before_anything_is_lost(tmp_path, reference):
     with pytest.raises(qp.InvalidInputError, match="not empty"):
         qp.compare("deep-sea", agents=["psrl"], out=tmp_path / "mine")
     assert not (tmp_path / "a").exists()
-    with locked(reference.folder), pytest.raises(qp.InvalidInputError, match="another comparison"):
+    with locked(reference.folder, "comparison"), pytest.raises(qp.InvalidInputError, match="another comparison"):
         qp.compare("deep-sea", out=reference.folder, resume=True, **GRID)
     with pytest.raises(qp.InvalidInputError, match="holds no comparison"):
         read_comparison(tmp_path / "nowhere")
@@ -376,12 +378,13 @@ def test_the_record_of_a_folder_is_kept_and_a_broken_one_is_named(tmp_path):
     (out / ".settings.json.half").write_text("{")  # a kill in the middle of the first write
     qp.compare("deep-sea", out=out, seeds=1, resume=True, **options)
     record = json.loads((out / "settings.json").read_text())
-    (out / "settings.json").write_text(json.dumps(record | {"versions": {"qposterior": "0.0"}}))
+    assert not (out / ".settings.json.half").exists()
+    write_record(out / "settings.json", record | {"versions": {"qposterior": "0.0"}})
     qp.compare("deep-sea", out=out, seeds=2, resume=True, **options)
     again = json.loads((out / "settings.json").read_text())
     assert (again["versions"], again["earlier_versions"]) == (record["versions"], [{"qposterior": "0.0"}])
     (out / "settings.json").write_text("{}")
-    with pytest.raises(qp.InvalidInputError, match="not the record of a comparison"):
+    with pytest.raises(qp.InvalidInputError, match=r"cannot read the record of a comparison from .*'runs' is missing"):
         qp.compare("deep-sea", out=out, seeds=2, resume=True, **options)
 
 
@@ -389,3 +392,88 @@ def test_a_scheduler_that_cannot_be_used_is_one_line(tmp_path):
     pytest.importorskip("distributed")
     with pytest.raises(qp.QPosteriorError, match="cannot use the Dask scheduler nonsense"):
         qp.compare("deep-sea", out=tmp_path / "sweep", engine="dask", scheduler="nonsense://", **GRID)
+
+
+# -- checksums ---------------------------------------------------------------------------------------------------------
+
+SMALL = {"agents": ["random", "q-learning"], "depths": [4], "seeds": 3, "episodes": 12, "full": True, "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return qp.compare("deep-sea", out=tmp_path_factory.mktemp("small") / "sweep", **SMALL)
+
+
+def copy_of(found, folder):
+    return shutil.copytree(found.folder, folder)
+
+
+def change(folder, statement):
+    with closing(sqlite3.connect(folder / "runs.sqlite")) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runs SET cumulative_regret = cumulative_regret + 1e-9 WHERE agent = 'random' AND seed = 1",
+        "UPDATE runs SET status = 'failed' WHERE agent = 'random' AND seed = 1",
+        "UPDATE runs SET seed = 7 WHERE agent = 'random' AND seed = 1",
+        "DELETE FROM runs WHERE agent = 'random' AND seed = 1",
+        "UPDATE episodes SET steps = 9 WHERE agent = 'random' AND seed = 1 AND episode = 3",
+        "UPDATE episodes SET seed = 8 WHERE agent = 'random' AND seed = 1 AND episode = 3",
+        "UPDATE episodes SET seed = NULL WHERE agent = 'random' AND seed = 1 AND episode = 3",
+        "UPDATE episodes SET environment = x'ff00' WHERE agent = 'random' AND seed = 1 AND episode = 3",
+        "DELETE FROM episodes WHERE agent = 'random' AND seed = 1 AND episode = 12",
+        "DELETE FROM checksums WHERE agent = 'random' AND seed = 1",
+        "UPDATE checksums SET checksum = 'x' WHERE agent = 'random' AND seed = 1",
+        "UPDATE checksums SET seed = 9 WHERE agent = 'random' AND seed = 1",
+    ],
+)
+def test_a_run_that_is_not_as_it_was_written_is_named_and_run_again(small, tmp_path, caplog, statement):
+    out = copy_of(small, tmp_path / "sweep")
+    change(out, statement)
+    with pytest.raises(qp.InvalidInputError, match=r"is damaged: the run random on .* --resume runs again"):
+        read_comparison(out)
+    ran = []
+    again = qp.compare("deep-sea", out=out, resume=True, progress_fn=lambda d, t, row: ran.append(row), **SMALL)
+    assert [(row["agent"], row["seed"]) for row in ran] == [("random", 1)]
+    assert "is damaged" in caplog.text
+    assert_same(again, small)
+    assert_same(read_comparison(out), small)
+
+
+def test_a_store_of_an_earlier_version_is_read_as_it_is(small, tmp_path):
+    out = copy_of(small, tmp_path / "sweep")
+    change(out, "DROP TABLE checksums")
+    change(out, "PRAGMA user_version = 0")
+    assert_same(read_comparison(out), small)
+    more = qp.compare("deep-sea", out=out, resume=True, **(SMALL | {"seeds": 4}))
+    assert len(more.runs) == 8
+    change(out, "UPDATE runs SET episodes = 3 WHERE agent = 'random' AND seed = 3")  # made with checksums
+    with pytest.raises(qp.InvalidInputError, match="seed 3 is not as it was written"):
+        read_comparison(out)
+
+
+def test_flipped_bytes_in_a_store_change_no_value_without_a_word(small, tmp_path, caplog):
+    """At 120 places in use: an error that names the store, or the values as they were; --resume mends it or refuses."""
+    whole = np.frombuffer((small.folder / "runs.sqlite").read_bytes(), dtype=np.uint8)
+    rng, used = np.random.default_rng(0), np.flatnonzero(whole)
+    outcomes = {"unchanged": 0, "mended": 0, "refused": 0}
+    for i in range(120):
+        out = tmp_path / str(i)
+        out.mkdir()
+        shutil.copy(small.folder / "settings.json", out)
+        data = whole.copy()
+        data[used[int((i + rng.random()) / 120 * used.size)]] ^= 1 << int(rng.integers(8))
+        (out / "runs.sqlite").write_bytes(data.tobytes())
+        words = []
+        for read_fn in (read_comparison, lambda out: qp.compare("deep-sea", out=out, resume=True, **SMALL)):
+            try:
+                assert_same(read_fn(out), small)
+            except qp.QPosteriorError as error:
+                words.append(str(error))
+        assert all("runs.sqlite" in line and len(line.splitlines()) == 1 for line in words)
+        outcomes[("unchanged", "mended", "refused")[len(words)]] += 1
+    assert outcomes["mended"] > 40
+    assert outcomes["mended"] + outcomes["refused"] > 60

@@ -279,7 +279,7 @@ def kill_updates(folder, number, seed=0):
             longest = time.monotonic() - started
         else:
             # Most of the time goes by before anything is written: aim at the end.
-            time.sleep(longest * (1.0 - 0.5 * rng.random() ** 2))
+            time.sleep(longest * (0.75 + 0.3 * rng.random()))
             process.send_signal(signal.SIGKILL)
             process.wait()
         now = rows_counted(folder)

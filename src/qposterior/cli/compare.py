@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qposterior.cli.explore import parse_options, parse_prior
+from qposterior.cli.progress import plain_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pandas as pd
 
@@ -128,31 +130,32 @@ def compare_command(environment: str, **options: Any) -> None:
 
         import_writer()  # found missing before anything runs
     seeds = range(options["seed"], options["seed"] + options["seeds"])
-    show, made = _progress(), set()
+    made = set()
+    with _progress() as show:
 
-    def after_run(done: int, total: int, row: dict[str, Any]) -> None:
-        made.add(run_key(row))
-        show(done, total, row)
+        def after_run(done: int, total: int, row: dict[str, Any]) -> None:
+            made.add(run_key(row))
+            show(done, total, row)
 
-    found = compare(
-        environment,
-        agents=options["agents"],
-        depths=options["depths"],
-        seeds=seeds,
-        out=options["out"],
-        engine=options["engine"],
-        scheduler=options["scheduler"],
-        workers=options["workers"],
-        resume=options["resume"],
-        progress_fn=after_run,
-        episodes=options["episodes"],
-        full=options["full"],
-        timeout=options["timeout"],
-        transitions=options["transitions"],
-        prior=options["prior"],
-        env_options=dict(options["env_option"]),
-        agent_options=dict(options["agent_option"]),
-    )
+        found = compare(
+            environment,
+            agents=options["agents"],
+            depths=options["depths"],
+            seeds=seeds,
+            out=options["out"],
+            engine=options["engine"],
+            scheduler=options["scheduler"],
+            workers=options["workers"],
+            resume=options["resume"],
+            progress_fn=after_run,
+            episodes=options["episodes"],
+            full=options["full"],
+            timeout=options["timeout"],
+            transitions=options["transitions"],
+            prior=options["prior"],
+            env_options=dict(options["env_option"]),
+            agent_options=dict(options["agent_option"]),
+        )
     if options["tensorboard"]:
         for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
             records = rows.to_dict(orient="records")
@@ -209,19 +212,21 @@ def _return_cells(row: dict[Any, Any]) -> dict[str, str]:
     }
 
 
-def _progress() -> Callable[[int, int, dict[str, Any]], None]:
-    """Return the function that shows on stderr how far the comparison is, and how long it will still take."""
-    started = time.perf_counter()
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
+    """Yield the function that shows on stderr how far the comparison is, and how long it will still take."""
+    started, is_terminal = time.perf_counter(), sys.stderr.isatty()
     first: list[int] = []
+    words = ["no run is finished yet"]
 
     def report(done: int, total: int, row: dict[str, Any]) -> None:
         first[:] = first or [done - 1]
         left = (time.perf_counter() - started) / max(done - first[0], 1) * (total - done)
         learned = row["status"] if row["status"] != "done" else f"learned {row.get('learning_time') or '–'}"
         depth = "" if row["depth"] is None else f" depth {row['depth']}"
-        text = f"{done}/{total}  {row['agent']}{depth} seed {row['seed']}: {learned}  about {left:.0f} s left"
-        click.echo(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, err=True, nl=not sys.stderr.isatty())
-        if done == total and sys.stderr.isatty():
-            click.echo("", err=True)
+        words[:] = [f"{done}/{total}  {row['agent']}{depth} seed {row['seed']}: {learned}  about {left:.0f} s left"]
+        if is_terminal:
+            click.echo(f"\r\x1b[K{words[0]}", err=True, nl=done == total)
 
-    return report
+    with plain_lines(lambda: words[0]):
+        yield report

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from qposterior.cli.progress import json_path, plain_lines
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from qposterior.experiments.explore import Run, World
     from qposterior.experiments.run_directory import RunDirectory
@@ -69,6 +73,7 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--agent-option", "agent_option", multiple=True, callback=parse_options, help="KEY=VALUE, repeatable.")
 @click.option("--out", type=click.Path(), help="Write settings, rows and a report (index.html) to this directory.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard event files to DIR/tensorboard (needs --out DIR).")
+@click.option("--resume", is_flag=True, help="Go on with an interrupted run in --out; finished seeds are kept.")
 @click.option("--force", is_flag=True, help="Replace an earlier run in --out, or an existing --json file.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write a JSON list, one object per seed; - is stdout.")
 def explore_command(environment: str, **options: Any) -> None:
@@ -84,9 +89,12 @@ def explore_command(environment: str, **options: Any) -> None:
       qposterior explore deep-sea --agent psrl-deterministic --depth 20 --until learned
       qposterior explore FrozenLake-v1 --agent q-learning --env-option is_slippery=false --env-option step_cost=0.001
       qposterior explore deep-sea --depth 10 --seeds 5 --out runs/sea
+      qposterior explore deep-sea --depth 10 --seeds 5 --out runs/sea --resume
+
+    Ctrl-C and SIGTERM keep the episodes that were finished. --resume keeps the finished seeds and runs the others: the
+    files are then those of a run that was never interrupted.
     """
     from qposterior.experiments.explore import named_world
-    from qposterior.experiments.run_directory import RunDirectory
     from qposterior.world.files import write_atomically
 
     _check(options)
@@ -98,31 +106,45 @@ def explore_command(environment: str, **options: Any) -> None:
         discount=options["discount"],
     )
     _make_agent(world, options, options["seed"])  # a bad agent or option is found before anything is written
-    target = _json_target(options["json_target"], options["force"])
-    folder = None
-    if options["out"] is not None:
-        settings = {"environment": environment} | {k: v for k, v in options.items() if k not in ("out", "force")}
-        folder = RunDirectory(options["out"], settings=settings, force=options["force"])
-    runs: list[Run] = []
-    try:
-        _run_seeds(world, options, runs, folder)
-    finally:
-        if folder is not None and any(run.rows for run in runs):
-            _draw(folder, runs, world)
-    if options["tensorboard"] and folder is not None:
-        from qposterior.experiments.tensorboard import write_events
+    target = json_path(options["json_target"], force=options["force"])
+    with ExitStack() as stack:
+        folder = _open_folder(environment, options, stack)
+        runs = [] if folder is None else folder.runs(world)
+        try:
+            _run_seeds(world, options, runs, folder)
+        finally:
+            if folder is not None and runs:
+                _draw(folder, runs, world)
+        if options["tensorboard"] and folder is not None:
+            from qposterior.experiments.tensorboard import write_events
 
-        for run in runs:
-            write_events(folder.path, run.rows)
+            for run in runs:
+                write_events(folder.path, run.rows, replace=True)
     summaries = json.dumps([run.summary() for run in runs], indent=2)
     if target == "-":
         click.echo(summaries)
     elif target is not None:
-        write_atomically(target, summaries + "\n")
+        write_atomically(Path(target), summaries + "\n")
     if target != "-":
         _print_table(runs, world)
         if folder is not None:
             click.echo(f"{folder.path}")
+
+
+def _open_folder(environment: str, options: dict[str, Any], stack: ExitStack) -> RunDirectory | None:
+    """Return the folder of the run, held until the end, or None where none was asked for."""
+    from qposterior.experiments.run_directory import RunDirectory, check_folder
+    from qposterior.world.files import locked
+
+    if options["out"] is None:
+        return None
+    path, how = Path(options["out"]), {"force": options["force"], "resume": options["resume"]}
+    settings = {"environment": environment} | {
+        k: v for k, v in options.items() if k not in ("out", "json_target", *how)
+    }
+    check_folder(path, **how)  # no lock is left in a folder that is not ours
+    stack.enter_context(locked(path, "run"))
+    return RunDirectory(path, settings=settings, **how)
 
 
 def _check(options: dict[str, Any]) -> None:
@@ -131,6 +153,10 @@ def _check(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} must be at least 1, got {options[name]}")
     if options["seed"] < 0:
         raise click.UsageError(f"--seed must be 0 or more, got {options['seed']}")
+    if options["resume"] and (options["out"] is None or options["force"]):
+        raise click.UsageError(
+            "--resume goes on with the run in --out DIR, which --force would replace: give one of both"
+        )
     if options["tensorboard"]:
         if options["out"] is None:
             raise click.UsageError("--tensorboard writes into the directory of the run: give --out DIR too")
@@ -139,28 +165,16 @@ def _check(options: dict[str, Any]) -> None:
         import_writer()
 
 
-def _json_target(target: str | None, force: bool) -> Any:
-    from pathlib import Path
-
-    if target is None or target == "-":
-        return target
-    path = Path(target)
-    if path.exists() and not force:
-        raise click.UsageError(f"{path} exists; choose another --json file or pass --force")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--json {path}: there is no directory {path.parent}")
-    return path
-
-
 def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: RunDirectory | None) -> None:
     """Run one seed after the other; what an interruption leaves of a seed is kept too."""
     from qposterior.experiments.beliefs import Beliefs
     from qposterior.experiments.explore import explore
 
-    with _Progress(options) as report:
-        for seed in range(options["seed"], options["seed"] + options["seeds"]):
+    with _progress(options) as report:
+        for seed in range(options["seed"] + len(runs), options["seed"] + options["seeds"]):
             agent = _make_agent(world, options, seed)
             latest: list[Run] = []
+            is_finished = False
             beliefs = Beliefs(space=world.space, seed=seed)
 
             def after_episode(
@@ -182,11 +196,12 @@ def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: R
                     keep_transitions=folder is not None,
                     callback=after_episode,
                 )
+                is_finished = True
             finally:
                 runs += latest
                 if folder is not None and latest:
                     beliefs.finish(agent)
-                    folder.add(latest[0], beliefs)
+                    folder.add(latest[0], beliefs, is_finished=is_finished)
 
 
 def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
@@ -210,39 +225,34 @@ def _agent_settings(options: dict[str, Any]) -> dict[str, Any]:
     return given | dict(options["agent_option"])
 
 
-class _Progress:
-    """A progress bar on stderr when it is a terminal; called with the run after each episode."""
+@contextmanager
+def _progress(options: dict[str, Any]) -> Iterator[Callable[[Run, Any], None]]:
+    """Yield what is called after each episode and shows how learning goes: regret, pairs seen, the sampler's state."""
+    words, seen = ["starting"], [0]
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
-        self.bar: Any = None
-        self.seen = 0
-
-    def __enter__(self) -> Callable[[Run, Any], None]:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.bar.start()
-            self.task = self.bar.add_task("", total=self.options["seeds"] * self.options["episodes"])
-        return self.report
-
-    def report(self, run: Run, agent: Any) -> None:
-        """Show the state of learning: regret so far, pairs seen, and where the sampler stands."""
-        if self.bar is None:
-            return
-        finished = (run.seed - self.options["seed"]) * self.options["episodes"]
-        self.seen = run.rows[-1]["new_pairs"] + (self.seen if len(run.rows) > 1 else 0)
-        text = f"seed {run.seed}  regret {sum(run.regret):8.2f}  pairs seen {self.seen}"
+    def describe(run: Run, agent: Any) -> str:
+        seen[:] = [run.rows[-1]["new_pairs"] + (seen[0] if len(run.rows) > 1 else 0)]
+        text = f"seed {run.seed}  episode {len(run.rows)}  regret {sum(run.regret):8.2f}  pairs seen {seen[0]}"
         if hasattr(agent, "progress"):
             text += "".join(f"  {name} {value:.3g}" for name, value in agent.progress().items())
-        self.bar.update(self.task, completed=finished + len(run.rows), description=text)
+        return text
 
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+    if not sys.stderr.isatty():
+        with plain_lines(lambda: words[0]):
+            yield lambda run, agent: words.__setitem__(0, describe(run, agent))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=options["seeds"] * options["episodes"])
+
+        def report(run: Run, agent: Any) -> None:
+            finished = (run.seed - options["seed"]) * options["episodes"]
+            bar.update(task, completed=finished + len(run.rows), description=describe(run, agent))
+
+        yield report
 
 
 def _draw(folder: RunDirectory, runs: list[Run], world: World) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
+from typing import Any
 
 import click
 
@@ -15,7 +17,7 @@ from qposterior.cli.list import list_command
 from qposterior.cli.paper import paper_command
 from qposterior.cli.report import report_command
 
-EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -43,8 +45,10 @@ cli.add_command(list_command)
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 failed, 2 bad usage, 130 interrupted (Ctrl-C), 143 terminated."""
     _show_log()
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Exit as stop:
@@ -55,13 +59,22 @@ def main() -> None:
     except click.UsageError as error:
         _complain(error.format_message())
         sys.exit(EXIT_USAGE)
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted")
-        sys.exit(EXIT_INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        is_terminated = isinstance(error.__cause__ or error, _TerminatedError)
+        _complain("terminated" if is_terminated else "interrupted")
+        sys.exit(EXIT_TERMINATED if is_terminated else EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.exit(EXIT_FAILED)
     except Exception as error:
         sys.exit(_report(error))
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM: what Ctrl-C keeps is kept."""
+
+
+def _terminate(_number: int, _frame: Any) -> None:
+    raise _TerminatedError
 
 
 def _show_log() -> None:

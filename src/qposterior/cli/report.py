@@ -21,7 +21,7 @@ def report_command(folder: Path) -> None:
     """
     from qposterior.errors import InvalidInputError
 
-    for write_fn in (_comparison, _fit):
+    for write_fn in (_comparison, _fit, _exploration):
         page = write_fn(folder)
         if page is not None:
             click.echo(str(page))
@@ -50,3 +50,25 @@ def _fit(folder: Path) -> Path | None:
     with locked(folder, "fit"):
         found = load_fit(folder)
         return replace_page(folder, lambda where: write_fit_report(found, where))
+
+
+def _exploration(folder: Path) -> Path | None:
+    from qposterior.experiments.explore import named_world
+    from qposterior.experiments.run_directory import EPISODES_FILE, SETTINGS_FILE, RunDirectory
+    from qposterior.report.explore_report import write_explore_report
+    from qposterior.world.files import locked, reading
+
+    if not (folder / EPISODES_FILE).exists():
+        return None
+    with locked(folder, "run"):
+        run = RunDirectory.open(folder)
+        settings = run.settings
+        with reading(folder / SETTINGS_FILE, "the settings of a run"):
+            world = named_world(
+                settings["environment"],
+                settings["env_option"],
+                depth=settings["depth"],
+                cap=settings["max_steps"],
+                discount=settings["discount"],
+            )
+        return write_explore_report(folder, run.runs(world), world)

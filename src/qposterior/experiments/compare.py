@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
@@ -23,13 +24,14 @@ from qposterior.agents.registry import AGENTS, find_agent, make_agent
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
 from qposterior.experiments.explore import Run, explore, named_world, spawn_seeds
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
-from qposterior.experiments.store import LOCK_FILE, Store, locked, run_key, with_keys
+from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
-from qposterior.world.files import write_atomically
+from qposterior.world.files import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger(__name__)
 ENGINES = ("local", "dask")
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -37,6 +39,9 @@ ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_paralleli
 
 NO_WORKERS_AFTER = 60
 """Seconds within which a Dask scheduler must have a worker."""
+OUR_FILES = (SETTINGS_FILE, STORE_FILE, f"{STORE_FILE}-wal", f"{STORE_FILE}-shm", "lock")
+"""What may stand in a folder before its record does, the last where an earlier version has locked it."""
+
 KEPT = "finished runs are kept, --resume goes on"
 """What ends the message of an error in the middle of a comparison."""
 
@@ -208,7 +213,7 @@ def compare(
     sizes: Iterable[int | None] = [None] if depths is None else depths
     grid = make_grid(environment, agents=agents, depths=sizes, seeds=numbers, **common)
     if (Path(out) / SETTINGS_FILE).exists():
-        others = {run["environment"] for run in read_settings(Path(out))["runs"]} - {environment}
+        others = {run.environment for run in read_settings(Path(out))["runs"]} - {environment}
         if others:
             raise InvalidInputError(f"{out} holds a comparison on {others.pop()!r}; give {environment!r} a directory")
     return run_grid(
@@ -232,53 +237,66 @@ def run_grid(
     if scheduler is not None and engine != "dask":
         raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
     folder = Path(out)
-    _make_folder(folder, resume=resume)
-    with locked(folder):
+    _check_folder(folder, resume=resume)
+    with locked(folder, "comparison"):
+        remove_leftovers(folder, OUR_FILES)
         _write_settings(folder, grid)  # refuses one run with two settings
         grid = list({spec.key: spec for spec in grid}.values())
         store = Store(folder)
         try:
+            damaged = store.damaged()
+            if damaged:
+                logger.warning("%s; run again where asked for", _damage(folder, damaged))
+                store.drop(damaged)
             finished = store.finished()
             left = [spec for spec in grid if spec.key not in finished]
             for done, (row, episodes) in enumerate(_results(left, engine, scheduler, workers), start=1):
                 store.add(row, episodes)
                 if progress_fn is not None:
                     progress_fn(len(grid) - len(left) + done, len(grid), row)
-            return Comparison(folder=folder, runs=store.runs(), episodes=store.episodes())
+            return _read(folder, store)
         finally:
             store.close()
 
 
 def read_comparison(folder: str | Path) -> Comparison:
-    """Return what a comparison, finished or not, has left in a folder."""
+    """Return what a comparison, finished or not, has left in a folder; one that is damaged is refused."""
     folder = Path(folder)
-    if not (folder / "runs.sqlite").exists():
-        raise InvalidInputError(f"{folder} holds no comparison (no runs.sqlite); run `qposterior compare` first")
+    if not (folder / STORE_FILE).exists():
+        raise InvalidInputError(f"{folder} holds no comparison (no {STORE_FILE}); run `qposterior compare` first")
     store = Store(folder)
     try:
-        return Comparison(folder=folder, runs=store.runs(), episodes=store.episodes())
+        return _read(folder, store)
     finally:
         store.close()
 
 
-def _make_folder(folder: Path, *, resume: bool) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if (folder / SETTINGS_FILE).exists() and not resume:
-            raise InvalidInputError(f"{folder} holds a comparison; pass --resume to go on with it, or choose another")
-        ours = (LOCK_FILE, f".{SETTINGS_FILE}")  # the second begins the name of a file that a kill left unfinished
-        foreign = [entry.name for entry in folder.iterdir() if not entry.name.startswith(ours)]
-        if foreign and not (folder / SETTINGS_FILE).exists():
-            raise InvalidInputError(f"{folder} is not empty and holds no comparison; choose another directory")
-    except OSError as error:
-        raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
+def _read(folder: Path, store: Store) -> Comparison:
+    damaged = store.damaged()
+    if damaged:
+        raise InvalidInputError(f"{_damage(folder, damaged)}; compare with --resume runs again what is damaged")
+    return Comparison(folder=folder, runs=store.runs(), episodes=store.episodes())
+
+
+def _damage(folder: Path, damaged: Sequence[tuple[Any, ...]]) -> str:
+    more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+    return f"{folder / STORE_FILE} is damaged: the run {name_run(damaged[0])}{more} is not as it was written"
+
+
+def _check_folder(folder: Path, *, resume: bool) -> None:
+    foreign = foreign_entries(folder, OUR_FILES)
+    has_record = (folder / SETTINGS_FILE).exists()
+    if has_record and not resume:
+        raise InvalidInputError(f"{folder} holds a comparison; pass --resume to go on with it, or choose another")
+    if foreign and not has_record:
+        raise InvalidInputError(f"{folder} is not empty and holds no comparison; choose another directory")
 
 
 def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     """Add the grid to the record of the folder; the same run with other settings is refused, not mixed in."""
     path = folder / SETTINGS_FILE
     before = read_settings(folder) if path.exists() else {"runs": [], "versions": None, "earlier_versions": []}
-    known = {spec.key: _as_json(spec) for spec in (RunSpec(**fields) for fields in before["runs"])}
+    known = {spec.key: _as_json(spec) for spec in before["runs"]}
     for spec in grid:
         wanted = _as_json(spec)
         had = known.setdefault(spec.key, wanted)
@@ -291,18 +309,17 @@ def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     now, then = versions(), before["versions"]
     earlier_versions = before["earlier_versions"] + ([] if then in (None, now) else [then])
     record = {"runs": list(known.values()), "versions": now, "earlier_versions": earlier_versions}
-    write_atomically(path, json.dumps(record, indent=1) + "\n")
+    write_record(path, record)
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the record of a comparison: `runs`, `versions` and those of earlier parts of it."""
     path = folder / SETTINGS_FILE
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        earlier = list(record.get("earlier_versions", []))
-        return {"runs": list(record["runs"]), "versions": dict(record["versions"]), "earlier_versions": earlier}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(f"{path} is not the record of a comparison: {error!r}") from error
+    record = read_record(path, "the record of a comparison")
+    with reading(path, "the record of a comparison"):
+        earlier = [dict(each) for each in record.get("earlier_versions", [])]
+        runs = [RunSpec(**fields) for fields in record["runs"]]
+        return {"runs": runs, "versions": dict(record["versions"]), "earlier_versions": earlier}
 
 
 def _as_json(spec: RunSpec) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from textwrap import fill
@@ -111,7 +112,7 @@ def write_compare_report(found: Comparison) -> Path:
         figures.append(("Learning time over depth", learning_time_plot(graphs, table, laws)))
     settings = read_settings(found.folder)
     shown = {name: settings[name] for name in ("versions", "earlier_versions") if settings[name]}
-    shown |= {"first run": settings["runs"][0], "runs": len(settings["runs"])}
+    shown |= {"first run": asdict(settings["runs"][0]), "runs": len(settings["runs"])}
     failed, agents = len(found.runs) - len(runs), table["agent"].nunique()
     page = jinja2.Environment(autoescape=True).from_string(PAGE)
     text = page.render(

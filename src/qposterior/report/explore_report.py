@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.errors import MissingExtraError
+from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.experiments.beliefs import MOST_PAIRS
 from qposterior.experiments.explore import Run, World
 from qposterior.experiments.run_directory import BELIEFS_FILE, EPISODES_FILE, REPORT_FILE, TRACE_FILE
@@ -42,9 +42,12 @@ img { max-width: 100%; height: auto; } figure { margin: 2rem 0; } figcaption { c
 COLUMNS = ("seed", "episodes", "found_episode", "learning_time", "cumulative_regret", "posterior_updates", "seconds")
 
 
-def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> None:
-    """Draw what the rows in `folder` have to show, and write the page around the pictures."""
+def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Path:
+    """Draw what the rows in `folder` have to show, write the page around the pictures and return its path."""
     import pandas as pd
+
+    if not runs:
+        raise InvalidInputError(f"{folder} has no finished episode to report on")
 
     try:
         from jinja2 import Environment
@@ -86,6 +89,7 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Non
         pictures=[(captions[file], base64.b64encode(picture).decode()) for file, picture in pictures.items()],
     )
     write_atomically(folder / REPORT_FILE, text)
+    return folder / REPORT_FILE
 
 
 def _words(learned: list[int], runs: int, *, is_known: bool) -> str:

@@ -94,31 +94,30 @@ def _hold(stream: IO[Any]) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def entries(folder: Path) -> list[str]:
-    """Return the names in a folder that mean something: neither the lock nor what other programs leave behind."""
+def entries(folder: Path, ours: Collection[str] = ()) -> list[str]:
+    """Return the names in a folder that mean something.
+
+    Left out are the lock, what other programs leave behind, and what a killed process left of a file of `ours`.
+    """
     try:
         if folder.exists() and not folder.is_dir():
             raise InvalidInputError(f"{folder} is a file; give a directory")
         names = os.listdir(folder) if folder.exists() else []
     except OSError as error:
         raise InvalidInputError(f"cannot write to {folder}: {error.strerror}") from error
-    return sorted(name for name in names if name != LOCK_FILE and not name.startswith(IGNORED))
+    left_out = IGNORED + tuple(f".{one}." for one in ours)
+    return sorted(name for name in names if name != LOCK_FILE and not name.startswith(left_out))
 
 
 def foreign_entries(folder: Path, ours: Collection[str]) -> list[str]:
-    """Return the names that are neither ours nor what a killed process of ours left half written."""
-    return [name for name in entries(folder) if name not in ours and not _is_leftover(name, ours)]
+    """Return the names in a folder that mean something and are not ours."""
+    return [name for name in entries(folder, ours) if name not in ours]
 
 
 def remove_leftovers(folder: Path, ours: Collection[str]) -> None:
     """Remove the temporary files of processes that were killed; the caller holds the lock."""
-    for name in entries(folder):
-        if _is_leftover(name, ours):
-            (folder / name).unlink(missing_ok=True)
-
-
-def _is_leftover(name: str, ours: Collection[str]) -> bool:
-    return name.startswith(tuple(f".{one}." for one in ours))
+    for name in {*entries(folder)} - {*entries(folder, ours)}:
+        (folder / name).unlink(missing_ok=True)
 
 
 # -- what was stored ---------------------------------------------------------------------------------------------------
