@@ -8,6 +8,7 @@ RUN_DIR ?= runs/demo
 
 demo: $(VENV)/.installed-demo
 	@$(BIN)/qposterior explore deep-sea --agent abrl --depth 10 --episodes 300 --seeds 5 --out $(RUN_DIR) --force
+	@echo $(RUN_DIR)/index.html
 
 test: lint browser
 	$(BIN)/python -m pytest

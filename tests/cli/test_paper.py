@@ -68,6 +68,29 @@ def test_short_figures_hold_and_repeat_byte_for_byte(name, tmp_path):
     assert record["found"]
 
 
+def test_report_writes_a_page_of_the_figures_and_names_a_damaged_record(tmp_path):
+    assert run("diagrams", "--quick", "--out", tmp_path).exit_code == 0
+    result = CliRunner().invoke(cli, ["report", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.strip() == str(tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text()
+    assert FIGURES["diagrams"].label in page
+    assert page.count("data:image/png;base64,") == 1
+    path = tmp_path / "diagrams.json"
+    whole = path.read_text()
+    for text in (whole.replace('"quick": true', '"quick": false'), "[]", '{"holds": []}', whole[:-20]):
+        path.write_text(text)
+        for again in (["report", str(tmp_path)], ["paper", "diagrams", "--quick", "--out", str(tmp_path)]):
+            error = CliRunner().invoke(cli, again).exception
+            assert isinstance(error, InvalidInputError)
+            assert "diagrams.json" in str(error)
+
+
+def test_report_says_what_a_folder_would_have_to_hold(tmp_path):
+    error = CliRunner().invoke(cli, ["report", str(tmp_path)]).exception
+    assert "holds no comparison, fit, exploration or figures" in str(error)
+
+
 def test_a_long_figure_keeps_its_runs_and_goes_on_with_them(tmp_path):
     size = Size(folder=tmp_path, quick=True, workers=1)
     first = make_figure(find_figure("dithering"), size)

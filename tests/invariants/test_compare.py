@@ -15,9 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_stored_files import damaged, line_of
 
 import qposterior as qp
-from qposterior.experiments.compare import read_comparison
+from qposterior.experiments.compare import read_comparison, read_settings
 from qposterior.experiments.statistics import censored_times, summarise_runs
 from qposterior.world.files import locked, write_record
 
@@ -477,3 +478,18 @@ def test_flipped_bytes_in_a_store_change_no_value_without_a_word(small, tmp_path
         outcomes[("unchanged", "mended", "refused")[len(words)]] += 1
     assert outcomes["mended"] > 40
     assert outcomes["mended"] + outcomes["refused"] > 60
+
+
+def test_a_damaged_record_of_a_comparison_is_refused_or_unchanged(small, tmp_path):
+    out = copy_of(small, tmp_path / "sweep")
+    data, expected, refused = (out / "settings.json").read_bytes(), read_settings(out), 0
+    for copy in damaged(data, 60):
+        (out / "settings.json").write_bytes(copy)
+        if line_of(read_settings, out) is None:
+            assert read_settings(out) == expected
+        else:
+            refused += 1
+    assert refused > 40
+    for changes in ({"runs": 3}, {"runs": [3]}, {"runs": [{"agent": "psrl"}]}, {"versions": "x"}):
+        write_record(out / "settings.json", json.loads(data) | changes)
+        assert "cannot read the record of a comparison" in line_of(read_settings, out)

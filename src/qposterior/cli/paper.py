@@ -39,12 +39,12 @@ def paper_command(figures: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("name a figure, or give --all or --list")
     if options["out"] is None:
         raise click.UsageError("give --out DIR, where the figures are to go")
-    from qposterior.paper.figure import Size, make_figure
+    from qposterior.paper.figure import ANSWERS, Size, make_figure
 
     items = [find_figure(name) for name in chosen]
     size = Size(folder=options["out"], quick=options["quick"], seed=options["seed"], workers=options["workers"])
     for item in items:
         record = make_figure(item, size, force=options["force"])
-        answer = {True: "holds", False: "DOES NOT HOLD", None: "not decided at this size"}[record["holds"]]
+        answer = ANSWERS[record["holds"]]
         click.echo(f"{item.name}: {record['found']}.  The paper ({item.label}): {item.claim} [{answer}]")
     click.echo(str(options["out"]))

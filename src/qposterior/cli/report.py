@@ -21,7 +21,7 @@ def report_command(folder: Path) -> None:
     """
     from qposterior.errors import InvalidInputError
 
-    for write_fn in (_comparison, _fit, _exploration):
+    for write_fn in (_comparison, _fit, _exploration, _figures):
         page = write_fn(folder)
         if page is not None:
             click.echo(str(page))
@@ -72,3 +72,9 @@ def _exploration(folder: Path) -> Path | None:
                 discount=settings["discount"],
             )
         return write_explore_report(folder, run.runs(world), world)
+
+
+def _figures(folder: Path) -> Path | None:
+    from qposterior.paper.page import write_paper_page
+
+    return write_paper_page(folder)

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "unknown"
-    commit = _commit()
+    commit = _commit(Path(__file__).resolve())
     return found | ({"commit": commit} if commit else {})
 
 
@@ -303,9 +304,9 @@ HEADERS = {
 """How the files begin that every run has; the others come with their first rows."""
 
 
-def _commit() -> str | None:
+@cache
+def _commit(here: Path) -> str | None:
     """Return the commit of this package's own repository, not of one that it happens to be installed below."""
-    here = Path(__file__).resolve()
     tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
     top = _git(here.parent, "rev-parse", "--show-toplevel")
     project = Path(top or "") / "pyproject.toml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +14,14 @@ from qposterior.experiments.compare import Comparison, RunSpec, run_grid
 from qposterior.experiments.run_directory import versions
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import save_figure
-from qposterior.world.files import write_atomically
+from qposterior.world.files import read_record, reading, write_atomically, write_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Value = TypeVar("Value")
+ANSWERS = {True: "holds", False: "DOES NOT HOLD", None: "not decided at this size"}
+"""Whether a claim of the paper was found to hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def make_figure(item: PaperFigure, size: Size, *, force: bool = False) -> dict[s
     path = size.folder / item.name
     record_file = path.with_suffix(".json")
     if record_file.exists() and not force:
-        earlier = dict(json.loads(record_file.read_text()))
+        earlier = read_figure(record_file)
         if (earlier["quick"], earlier["seed"]) == (size.quick, size.seed):
             return earlier
         raise InvalidInputError(
@@ -88,8 +89,17 @@ def make_figure(item: PaperFigure, size: Size, *, force: bool = False) -> dict[s
         "seconds": round(time.perf_counter() - started, 1),
         "versions": versions(),
     }
-    write_atomically(record_file, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    write_record(record_file, record)
     return record
+
+
+def read_figure(path: Path) -> dict[str, Any]:
+    """Return the record of a figure that was made."""
+    record = read_record(path, "the record of a figure")
+    with reading(path, "the record of a figure"):
+        if record["holds"] not in ANSWERS or not isinstance(record["found"], str):
+            raise InvalidInputError("it does not say what was found")
+        return record | {"quick": bool(record["quick"]), "seed": int(record["seed"])}
 
 
 def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
