@@ -343,6 +343,8 @@ def _results(
     with _environment(ONE_THREAD), warnings.catch_warnings():
         # A worker that has compiled a lot is replaced by a new one, which is nothing to warn of.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+        # An interruption leaves tasks behind; they are run by --resume.
+        warnings.filterwarnings("ignore", message=r"\d+ tasks (have been successfully executed|which were still)")
         # The longest runs come last in the grid; started first, they do not keep a single worker busy at the end.
         pool = joblib.Parallel(n_jobs=workers or -1, return_as="generator_unordered", batch_size=1)
         try:

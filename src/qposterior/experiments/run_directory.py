@@ -107,8 +107,8 @@ class RunDirectory:
                 record |= self._go_on(record)
             else:
                 _clear(self.path)
-            self._cut()
             self._write_progress()
+            self._cut()
             write_record(self.path / SETTINGS_FILE, record)  # the last: without it there is no run to go on with
         except OSError as error:
             raise InvalidInputError(f"cannot write to {path}: {error.strerror}") from error
@@ -121,7 +121,7 @@ class RunDirectory:
         if (folder.path / PROGRESS_FILE).exists():
             folder._parts, damage = _whole_parts(folder.path)
             if damage is not None:
-                raise InvalidInputError(f"{damage}; explore with --resume runs it again")
+                raise InvalidInputError(f"{damage}; explore with --resume runs again what is damaged")
             folder._cut()
         else:
             folder._parts = _unchecked_parts(folder.path)
@@ -194,7 +194,7 @@ class RunDirectory:
                 )
         parts, damage = _whole_parts(self.path)
         if damage is not None:
-            logger.warning("%s; it is run again, with the seeds after it", damage)
+            logger.warning("%s; run again from there", damage)
         self._parts = [part for part in parts if part.is_finished]  # only the last can be unfinished
         if "seeds" in wanted["settings"] and len(self._parts) > wanted["settings"]["seeds"]:
             raise InvalidInputError(f"{self.path} has {len(self._parts)} finished seeds; give --seeds as many or more")
@@ -212,12 +212,12 @@ class RunDirectory:
         """Remove what stands behind the rows that count, and leave the headers where there are none."""
         for file, end in self._ends().items():
             path = self.path / file
-            if end and (not path.exists() or (not self._parts and path.read_bytes()[:end] != HEADERS[file])):
-                path.write_bytes(HEADERS[file])
-            elif end:
+            if not end:
+                path.unlink(missing_ok=True)
+            elif self._parts:
                 os.truncate(path, end)
             else:
-                path.unlink(missing_ok=True)
+                path.write_bytes(HEADERS[file])
 
     def _write_progress(self) -> None:
         write_record(self.path / PROGRESS_FILE, {"seeds": [asdict(part) for part in self._parts]})
@@ -251,6 +251,9 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
     with reading(path / PROGRESS_FILE, "the progress of a run"):
         parts = [Part(**fields) for fields in record["seeds"]]
         begin = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+        for file, header in HEADERS.items():
+            if _read_between(path / file, 0, len(header)) != header:
+                return [], f"{path / file} is damaged: it does not begin with its header"
         for number, part in enumerate(parts):
             for file in PART_FILES:
                 end, digest = part.files[file]
@@ -264,11 +267,11 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
 
 
 def _read_between(path: Path, begin: int, end: int) -> bytes:
-    if begin == end and not path.exists():
+    if not path.exists():
         return b""
     with path.open("rb") as stream:
-        header = stream.read(begin)[: len(HEADERS.get(path.name, b""))]
-        return stream.read(end - begin) if header == HEADERS.get(path.name, header) else b"another header"
+        stream.seek(begin)
+        return stream.read(end - begin)
 
 
 def _unchecked_parts(path: Path) -> list[Part]:

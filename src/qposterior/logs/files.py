@@ -101,7 +101,7 @@ def save_fit(
     found.posterior.save(new / DRAWS_FILE)
     write_atomically(new / ROWS_FILE, spreadsheet(found.table))
     sums = {"log": log_to_dict(found.log), "settings": _plain(settings), "sources": list(sources)}
-    write_record(new / SUMS_FILE, sums)
+    write_record(new / SUMS_FILE, sums, indent=None)
     if page_fn is not None:
         page_fn(new)
     answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": _labels(found)}

@@ -140,11 +140,11 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_record(path: Path, record: dict[str, Any]) -> None:
+def write_record(path: Path, record: dict[str, Any], *, indent: int | None = 1) -> None:
     """Write plain data as JSON, with its digest under the name `sha256`."""
     plain = json.loads(json.dumps(record, default=str))
     sealed = plain | {"sha256": _record_digest(plain)}
-    write_atomically(path, json.dumps(sealed, indent=1, ensure_ascii=False) + "\n")
+    write_atomically(path, json.dumps(sealed, indent=indent, ensure_ascii=False) + "\n")
 
 
 def read_record(path: Path, what: str, *, most: float = MOST_RECORD) -> dict[str, Any]:
