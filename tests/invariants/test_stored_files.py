@@ -79,6 +79,29 @@ def test_a_damaged_posterior_is_refused_or_unchanged(tmp_path):
     assert refused >= 60
 
 
+@pytest.mark.parametrize(
+    "change_fn",
+    [
+        lambda stored: stored.update(weights=stored["weights"][::-1]),
+        lambda stored: stored.pop("noise_scale"),
+        lambda stored: stored.update(exact_tables=np.zeros((3, 6))),
+        lambda stored: stored.update(renamed=stored.pop("noise_scale")),
+        lambda stored: stored.update(is_goal=stored["is_goal"].astype(np.uint8)),
+        lambda stored: stored.update(weights=stored["weights"][:, None]),
+    ],
+)
+def test_arrays_other_than_those_that_were_saved_are_refused(tmp_path, change_fn):
+    path = tmp_path / "post.npz"
+    some_posterior().save(path)
+    with np.load(path) as archive:
+        stored = dict(archive)
+    np.savez(path, **stored)
+    assert line_of(qp.Posterior.load, path) is None
+    change_fn(stored)
+    np.savez(path, **stored)
+    assert "changed or damaged" in line_of(qp.Posterior.load, path)
+
+
 def test_a_damaged_agent_is_refused_or_unchanged(tmp_path):
     sea, path = qp.make_environment("deep-sea", depth=3), tmp_path / "agent.npz"
     agent = qp.make_agent("abrl", sea, horizon=2, seed=1)
