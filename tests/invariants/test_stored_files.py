@@ -190,6 +190,8 @@ def test_arrays_come_back_as_they_were_saved(tmp_path):
     path = tmp_path / "some.npz"
     arrays = {"empty": np.zeros((0, 3)), "turned": np.arange(6.0).reshape(2, 3).T, "yes": np.array(True)}
     save_arrays(path, {"format": "x 1", "value": float("nan")}, arrays, overwrite=False)
+    with pytest.raises(qp.InvalidInputError, match="there is no directory"):
+        save_arrays(tmp_path / "nowhere" / "some.npz", {}, arrays, overwrite=True)
     facts, again = load_arrays(path, "a thing", "x 1")
     assert np.isnan(facts["value"])
     for name, array in arrays.items():

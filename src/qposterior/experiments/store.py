@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.errors import QPosteriorError
+from qposterior.errors import InvalidInputError, QPosteriorError
 from qposterior.experiments.explore import EPISODE_COLUMNS
 from qposterior.world.arrays import BoolArray
 
@@ -75,7 +75,7 @@ class Store:
             )
             stored = [row[1] for row in self._connection.execute(f"PRAGMA table_info({name})")]
             if stored != list(columns):
-                raise QPosteriorError(f"the table {name} has other columns than were written")
+                raise InvalidInputError(f"the table {name} has other columns than were written")
         if not self._connection.execute("SELECT 1 FROM runs NOT INDEXED LIMIT 1").fetchone():
             self._connection.execute(f"PRAGMA user_version = {CHECKED}")
 
@@ -142,7 +142,7 @@ class Store:
         try:
             yield
         except Exception as error:  # whatever a damaged file may lead to
-            raise QPosteriorError(f"cannot {verb} the store {self.path}: {' '.join(str(error).split())}") from error
+            raise InvalidInputError(f"cannot {verb} the store {self.path}: {' '.join(str(error).split())}") from error
 
     def runs(self) -> pd.DataFrame:
         """Return the table of runs, in the order of their keys."""

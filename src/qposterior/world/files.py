@@ -181,6 +181,8 @@ def save_arrays(
     path = Path(path)
     if path.exists() and not overwrite:
         raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: there is no directory {path.parent}")
     facts = json.loads(json.dumps(facts))
     facts["sha256"] = _arrays_digest(facts, arrays)
     stored = arrays | {"facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)}
