@@ -156,7 +156,8 @@ class PolytopeGaussian:
         value = rows @ self.mean + z @ along.T
         size = np.linalg.norm(rows, axis=1) * max(float(np.abs(self.factor).max(initial=0.0)), 1e-300)
         fixed = rest <= 1e-7 * np.maximum(size, 1e-300)
-        sign = np.where(np.abs(value) <= DEGENERATE * (1.0 + np.abs(value)), 0.5, (value < 0.0).astype(float))
+        compared = np.abs(rows) @ np.abs(self.mean) + np.abs(z) @ np.abs(along).T
+        sign = np.where(np.abs(value) <= DEGENERATE * compared, 0.5, (value < 0.0).astype(float))
         return np.asarray(np.where(fixed, sign, ndtr(-value / np.where(fixed, 1.0, rest))))
 
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray:
