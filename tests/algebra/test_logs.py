@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import qposterior as qp
-from qposterior.logs import columns as columns_module
+from qposterior.logs import scan
 from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.columns import Columns, LogError
 from qposterior.logs.files import log_from_dict, log_to_dict
@@ -41,7 +41,7 @@ def test_sums_are_those_of_pandas_in_one_chunk_or_many(tmp_path, monkeypatch):
     repeated = table.loc[table.index.repeat(table["weight"])]
     wanted = repeated.groupby(["state", "action"])["reward"].agg(["count", "mean", "var", "min", "max"])
     for chunk in (7, 10_000):
-        monkeypatch.setattr(columns_module, "CHUNK", chunk)
+        monkeypatch.setattr(scan, "CHUNK", chunk)
         log = read_log(path)
         assert log.num_rows == 200
         for i, (s, a) in enumerate(log.pairs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.logs.columns import Columns, LogError, check_chunk, is_true, read_chunks
+from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
+from qposterior.logs.relations import BETWEEN, connected, relation_of_file, relation_of_table
+from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.readings import Readings, add_readings, no_readings
 
@@ -79,14 +82,8 @@ def read_log(
     """
     path = Path(path)
     builder = _Builder(path, keep_readings=keep_readings, before=before)
-    with closing(read_chunks(path, columns or Columns())) as chunks:
-        for first_row, chunk in chunks:
-            if not chunk.empty:
-                check_chunk(path, first_row, chunk)
-                builder.add(first_row, chunk)
-    if builder.num_added == 0:
-        raise LogError(path, "there are no rows below the header; a log has a row per decision")
-    return builder.finish()
+    with connected(path) as connection:
+        return builder.add_all(scan(connection, relation_of_file(connection, path, columns or Columns())))
 
 
 def log_of_table(
@@ -98,87 +95,74 @@ def log_of_table(
     name: str = "table",
 ) -> Log:
     """Return the sums of a table in memory with the columns of a log."""
-    present = (columns or Columns()).present(name, [str(column) for column in table.columns])
-    chunk = table[list(present.values())].rename(columns={theirs: ours for ours, theirs in present.items()})
-    for label in ("state", "action", "next_state"):
-        if chunk[label].isna().any():
-            raise LogError(name, f"{present[label]} is missing", int(np.argmax(chunk[label].isna().to_numpy())) + 1)
-        chunk[label] = chunk[label].astype(str).astype("category")
-    for number in ("reward", "weight"):
-        if number in chunk:
-            chunk[number] = chunk[number].astype(float)
-    for word in ("terminated", "episode"):
-        if word in chunk:
-            chunk[word] = chunk[word].astype(str)
-    if chunk.empty:
-        raise LogError(name, "there are no rows; a log has a row per decision")
-    builder = _Builder(Path(name), keep_readings=keep_readings, before=before)
-    check_chunk(Path(name), 1, chunk)
-    builder.add(1, chunk)
-    return builder.finish()
+    builder = _Builder(name, keep_readings=keep_readings, before=before)
+    with connected(name) as connection:
+        return builder.add_all(scan(connection, relation_of_table(connection, table, columns or Columns(), name)))
 
 
 class _Builder:
-    """Adds chunks to a log."""
+    """Adds chunks of rows to a log."""
 
-    def __init__(self, path: Path, *, keep_readings: bool = False, before: Log | None = None) -> None:
-        self.path = path
+    def __init__(self, name: object, *, keep_readings: bool = False, before: Log | None = None) -> None:
+        self.name = name
         self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
-        self.num_added = 0
         self._state_code = {label: i for i, label in enumerate(self.log.states)}
         self._action_code = {label: i for i, label in enumerate(self.log.actions)}
         self._pair_code = {(int(s), int(a)): i for i, (s, a) in enumerate(self.log.pairs)}
         self._move_code = {(int(p), int(s)): i for i, (p, s) in enumerate(self.log.moves)}
-        self._before = (-1, "", True, -1)  # state, episode, whether it had ended, successor of the last row
+        self._codes: dict[int, tuple[int, int, int, int]] = {}  # code of a row's labels → state, successor, pair, move
+        self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
 
-    def add(self, first_row: int, chunk: pd.DataFrame) -> None:
-        state, following = (
-            self._codes(chunk["state"], self._state_code),
-            self._codes(chunk["next_state"], self._state_code),
-        )
-        action = self._codes(chunk["action"], self._action_code)
-        weight = chunk["weight"].to_numpy() if "weight" in chunk else np.ones(len(chunk))
-        ended = is_true(self.path, first_row, chunk["terminated"]) if "terminated" in chunk else None
-        pair = self._group(state, action, self._pair_code, "pairs")
-        self._add_rewards(pair, chunk["reward"].to_numpy(), weight, first_row)
-        move = self._group(pair, following, self._move_code, "moves")
+    def add_all(self, scanned: Generator[Rows]) -> Log:
+        """Add all rows of a scan and return the log."""
+        with closing(scanned):
+            for rows in scanned:
+                self._add(rows)
+        if not self._codes:
+            raise LogError(self.name, "there are no rows; a log has a row per decision")
+        log = self.log
+        log.states, log.actions = list(self._state_code), list(self._action_code)
+        log.pairs = np.array(list(self._pair_code), dtype=np.int64)
+        log.moves = np.array(list(self._move_code), dtype=np.int64)
+        log.num_episodes = round(sum(log.starts.values()))
+        return log
+
+    def _add(self, rows: Rows) -> None:
+        local, present = _factorize(rows.code)
+        codes = np.empty((present.size, 4), dtype=np.int64)
+        for i, code in enumerate(present.tolist()):
+            if code not in self._codes:
+                self._codes[code] = self._code(rows.labels[code], rows.first_row + int(np.argmax(local == i)))
+            codes[i] = self._codes[code]
+        state, following, pair, move = (codes[:, j][local] for j in range(4))
+        self._add_rewards(pair, rows.reward, rows.weight, rows.first_row)
         self.log.move_count = _grown(self.log.move_count, len(self._move_code))
-        self.log.move_count += np.bincount(move, weight, minlength=len(self._move_code))
-        if ended is not None:
+        self.log.move_count += np.bincount(move, rows.weight, minlength=len(self._move_code))
+        if rows.ended is not None:
             self.log.has_terminated = True
-            for code in np.unique(following[ended]).tolist():
-                at = int(np.argmax(ended & (following == code)))
-                self.log.ended.setdefault(int(code), first_row + at)
-        self._add_order(state, pair, following, ended, chunk.get("episode"), weight)
-        self.log.num_rows += len(chunk)
-        self.num_added += len(chunk)
+            at = np.flatnonzero(rows.ended)
+            for code, first in zip(*np.unique(following[at], return_index=True), strict=True):
+                self.log.ended.setdefault(int(code), rows.first_row + int(at[first]))
+        self._add_order(state, pair, following, rows.ended, rows.episode, rows.weight)
+        self.log.num_rows += rows.code.size
 
-    def finish(self) -> Log:
-        self.log.states, self.log.actions = list(self._state_code), list(self._action_code)
-        self.log.num_episodes = round(sum(self.log.starts.values()))
-        return self.log
-
-    def _codes(self, column: pd.Series, known: dict[str, int]) -> IntArray:
-        """Return the codes of a column of categories, new labels added in the order of the file."""
-        local, present = _factorize(column.cat.codes.to_numpy().astype(np.int64))
-        labels = column.cat.categories.tolist()
-        lookup = [known.setdefault(str(labels[code]), len(known)) for code in present.tolist()]
-        return np.array(lookup, dtype=np.int64)[local]
-
-    def _group(self, one: IntArray, two: IntArray, known: dict[tuple[int, int], int], name: str) -> IntArray:
-        """Return the codes of pairs of codes, new ones added to the log's array of that name."""
-        width = int(two.max()) + 1
-        local, keys = _factorize(one * width + two)
-        added, code = [], np.empty(keys.size, dtype=np.int64)
-        for i, number in enumerate(keys.tolist()):
-            key = divmod(number, width)
-            if key not in known:
-                known[key] = len(known)
-                added.append(key)
-            code[i] = known[key]
-        if added:
-            setattr(self.log, name, np.concatenate([getattr(self.log, name), np.array(added, dtype=np.int64)]))
-        return np.asarray(code[local])
+    def _code(self, labels: str, row: int) -> tuple[int, int, int, int]:
+        """Return the codes of a row's labels, new ones numbered in the order of the file."""
+        if len(labels) > LONGEST_LABELS:
+            raise LogError(self.name, f"the labels have more than {LONGEST_LABELS} characters; give short names", row)
+        cells = labels.split(BETWEEN)
+        if len(cells) != len(LABELS):
+            raise LogError(self.name, "a label has a control character; give it a printable name", row)
+        found = dict(zip(LABELS, map(canonical_label, cells), strict=True))
+        for name, label in found.items():
+            if not label.isprintable() or not label:
+                what = f"has a control character: {quoted(label)}" if label else "is empty"
+                raise LogError(self.name, f"{name} {what}; give every {name} a printable name", row)
+        state = self._state_code.setdefault(found["state"], len(self._state_code))
+        action = self._action_code.setdefault(found["action"], len(self._action_code))
+        following = self._state_code.setdefault(found["next_state"], len(self._state_code))
+        pair = self._pair_code.setdefault((state, action), len(self._pair_code))
+        return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 
     def _add_rewards(self, pair: IntArray, reward: FloatArray, weight: FloatArray, first_row: int) -> None:
         """Merge counts, means and squared deviations of a chunk (Chan's update), and extremes."""
@@ -212,7 +196,7 @@ class _Builder:
     ) -> None:
         """Count where episodes begin, and in which context each transition was made."""
         last_state, last_episode, last_ended, last_following = self._before
-        names = None if episode is None else episode.to_numpy(dtype=object)
+        names = episode
         before = np.concatenate([[last_following], following[:-1]])
         continues = before == state
         if names is not None:
@@ -224,7 +208,7 @@ class _Builder:
         self._count_contexts(np.concatenate([[last_state], state[:-1]]), pair, following, continues, weight)
         self._before = (
             int(state[-1]),
-            "" if names is None else str(names[-1]),
+            None if names is None else names[-1],
             bool(ended[-1]) if ended is not None else False,
             int(following[-1]),
         )

@@ -1,0 +1,219 @@
+"""A log as a relation that DuckDB scans: a CSV file, a Parquet file and a table in memory differ only in that.
+
+Cells of a CSV file are read as text, never guessed. Nothing that a file contains becomes part of a statement, except
+the names of Parquet columns, in quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.logs.columns import LABELS, Columns, LogError
+from qposterior.logs.text import LONGEST_LINE, NOT_UTF8, TextFile, look_at
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+THREADS: int | None = None
+"""Of the scan; None is one a core."""
+
+MEMORY = "2GB"
+BETWEEN = "\x1f"
+"""Stands between the labels of a row, and for a cell that is not there: no label may have it."""
+
+NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
+TRUE, FALSE = ("1", "true", "yes", "1.0"), ("0", "false", "no", "0.0", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """What is scanned: a table expression, and which of our columns are in it, under which name and of which type."""
+
+    name: object  # of the log, for messages
+    table: str
+    parameters: list[str] = field(default_factory=list)
+    names: dict[str, str]  # our name → name in the log
+    places: dict[str, str]  # our name → expression
+    kinds: dict[str, str]  # our name → SQL type
+    text: TextFile | None = None
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row: the header of a CSV file is row 1."""
+        return 1 if self.text is None else 2
+
+    @property
+    def labels(self) -> str:
+        """The labels of a row as one text."""
+        return f"concat_ws('{BETWEEN}', {', '.join(self._label(name) for name in LABELS)})"
+
+    def values(self) -> Iterator[str]:
+        """Yield what is read beside the labels: numbers, truths (2 is neither), episodes, whether a row is ragged."""
+        yield from (f"{self._number(name)} AS {name}" for name in ("reward", "weight") if name in self.names)
+        if "terminated" in self.names:
+            word = f"lower({self._trimmed('terminated')})"
+            yield f"CASE WHEN {word} IN {TRUE} THEN 1 WHEN {word} IN {FALSE} THEN 0 ELSE 2 END AS terminated"
+        if "episode" in self.names:
+            yield f"encode({self._trimmed('episode')}) AS episode"
+        if self.text is not None:
+            size = len(self.text.header)
+            yield f"c{size - 1} IS NULL OR c{size} IS NOT NULL AS is_ragged"
+
+    def _trimmed(self, name: str) -> str:
+        return f"trim(coalesce({self.places[name]}::VARCHAR, ''), ' \t')"
+
+    def _label(self, name: str) -> str:
+        place, kind = self.places[name], self.kinds[name]
+        if kind == "BOOLEAN":
+            place = f"CASE WHEN {place} THEN 'True' WHEN NOT {place} THEN 'False' END"
+        text = f"nullif({place}::VARCHAR, 'nan')" if kind in ("FLOAT", "DOUBLE") else f"{place}::VARCHAR"
+        return f"coalesce({text}, '')"
+
+    def _number(self, name: str) -> str:
+        """Return a float or NULL. Text may be `-1.5`, `.5` or `1e3`, with blanks around it; not `1_000` or `1,5`."""
+        place, kind = self.places[name], self.kinds[name]
+        if kind.split("(")[0].removeprefix("U") in NUMBERS:
+            return f"{place}::DOUBLE"
+        return f"CASE WHEN contains({place}::VARCHAR, '_') THEN NULL ELSE TRY_CAST({place}::VARCHAR AS DOUBLE) END"
+
+
+def relation_of_file(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns) -> Relation:
+    """Return the relation of a Parquet file, by its name, or of a CSV file."""
+    if not path.exists():
+        raise LogError(path, "there is no such file")
+    if not path.is_file():
+        raise LogError(path, "is a directory, a pipe or a device; give a file")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _parquet(connection, path, columns)
+    return _csv(path, columns)
+
+
+def relation_of_table(
+    connection: duckdb.DuckDBPyConnection, table: pd.DataFrame, columns: Columns, name: str
+) -> Relation:
+    """Return the relation of a table in memory: whole and floating numbers as they are, anything else as text."""
+    import pandas as pd
+
+    header = [str(column) for column in table.columns]
+    names = columns.present(name, header)
+    plain = pd.DataFrame({ours: _plain(table.iloc[:, header.index(theirs)]) for ours, theirs in names.items()})
+    connection.register("log", plain)
+    kinds = _kinds(connection, "log", [])
+    return Relation(name=name, table="log", names=names, places={n: n for n in names}, kinds=kinds)
+
+
+def _plain(column: pd.Series) -> pd.Series:
+    import pandas as pd
+
+    if column.dtype.kind in "iu" or column.dtype == np.float64:
+        return pd.Series(column.to_numpy())
+    cells = zip(column.tolist(), column.isna().tolist(), strict=True)
+    return pd.Series([None if is_missing else str(cell) for cell, is_missing in cells], dtype=object)
+
+
+def _csv(path: Path, columns: Columns) -> Relation:
+    """Return the relation of a CSV file, with one column more than its header; cells that are not there are NULL.
+
+    Without that column empty cells at the end of a row that the header has no names for would be passed over.
+    """
+    text = look_at(path, columns)
+    names = columns.present(path, text.header)
+    cells = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(text.header) + 1))
+    options = {
+        "columns": f"{{{cells}}}",
+        "auto_detect": "false",
+        "header": "true",
+        "delim": f"'{text.separator}'",
+        "quote": "'\"'",
+        "escape": "'\"'",
+        "nullstr": f"'{BETWEEN}'",
+        "null_padding": "true",
+        "strict_mode": "true",
+        "compression": "'gzip'" if text.is_gzip else "'none'",
+        "hive_partitioning": "false",
+        "parallel": "false" if text.has_quotes else "true",  # line breaks within quotes cannot be padded in parallel
+        "max_line_size": f"{2 * LONGEST_LINE}",
+        "buffer_size": f"{4 * LONGEST_LINE}",
+    }
+    return Relation(
+        name=path,
+        table=f"read_csv(?, {', '.join(f'{name}={value}' for name, value in options.items())})",
+        parameters=[_literal(path)],
+        names=names,
+        places={ours: f"c{text.header.index(theirs)}" for ours, theirs in names.items()},
+        kinds=dict.fromkeys(names, "VARCHAR"),
+        text=text,
+    )
+
+
+def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns) -> Relation:
+    table, parameters = "read_parquet(?, hive_partitioning=false, binary_as_string=true)", [_literal(path)]
+    kinds = _kinds(connection, table, parameters)
+    names = columns.present(path, list(kinds))
+    return Relation(
+        name=path,
+        table=table,
+        parameters=parameters,
+        names=names,
+        places={ours: '"' + theirs.replace('"', '""') + '"' for ours, theirs in names.items()},
+        kinds={ours: kinds[theirs] for ours, theirs in names.items()},
+    )
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, table: str, parameters: list[str]) -> dict[str, str]:
+    found = connection.execute(f"DESCRIBE SELECT * FROM {table}", parameters).fetchall()
+    return {str(row[0]): str(row[1]) for row in found}
+
+
+def _literal(path: Path) -> str:
+    """Return a path in which `*`, `?` and `[` stand for themselves."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", str(path.absolute()))
+
+
+@contextmanager
+def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database in memory that writes, loads and fetches nothing; its errors become a line about the log."""
+    import duckdb
+
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY,
+        "temp_directory": "",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "allow_persistent_secrets": False,
+        "python_enable_replacements": False,
+    } | ({} if THREADS is None else {"threads": THREADS})
+    try:
+        with duckdb.connect(":memory:", config=config) as connection:
+            yield connection
+    except (duckdb.Error, UnicodeDecodeError) as error:
+        raise _translated(name, str(error)) from error
+
+
+def _translated(name: object, message: str) -> LogError:
+    """Return what DuckDB found wrong, without its advice on options that a user of ours does not have."""
+    line = re.search(r"Error on Line: (\d+)", message)
+    row = int(line[1]) if line else None
+    cells = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
+    if cells:
+        return LogError(name, f"has {cells[2]} cells, the header {int(cells[1]) - 1}; correct the row", row)
+    for sign, rule in (
+        ("utf-8", NOT_UTF8),
+        ("codec", NOT_UTF8),
+        ("unterminated quote", "a quote is not closed, or text follows it; write a quote within a cell twice"),
+        ("invalid state", "some lines end in LF, others in CR or CRLF; give all lines the same end"),
+        ("could not allocate", f"reading needs more than {MEMORY} of memory; split the log and add it part by part"),
+    ):
+        if sign in message.lower():
+            return LogError(name, rule, row)
+    kind = "as Parquet " if str(name).lower().endswith((".parquet", ".pq")) else ""
+    first = message.replace(str(name), "the file").partition("\n")[0]
+    return LogError(name, f"cannot be read {kind}({first[:160]})", row)
