@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
 from qposterior.logs.relations import BETWEEN, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
@@ -132,7 +133,11 @@ class _Builder:
         codes = np.empty((present.size, 4), dtype=np.int64)
         for i, code in enumerate(present.tolist()):
             if code not in self._codes:
-                self._codes[code] = self._code(rows.labels[code], rows.first_row + int(np.argmax(local == i)))
+                try:
+                    self._codes[code] = self._code(rows.labels[code])
+                except InvalidInputError as error:
+                    row = rows.first_row + int(np.argmax(local == i))
+                    raise LogError(self.name, str(error), row) from None
             codes[i] = self._codes[code]
         state, following, pair, move = (codes[:, j][local] for j in range(4))
         self._add_rewards(pair, rows.reward, rows.weight, rows.first_row)
@@ -146,18 +151,18 @@ class _Builder:
         self._add_order(state, pair, following, rows.ended, rows.episode, rows.weight)
         self.log.num_rows += rows.code.size
 
-    def _code(self, labels: str, row: int) -> tuple[int, int, int, int]:
+    def _code(self, labels: str) -> tuple[int, int, int, int]:
         """Return the codes of a row's labels, new ones numbered in the order of the file."""
         if len(labels) > LONGEST_LABELS:
-            raise LogError(self.name, f"the labels have more than {LONGEST_LABELS} characters; give short names", row)
+            raise InvalidInputError(f"the labels have more than {LONGEST_LABELS} characters; give short names")
         cells = labels.split(BETWEEN)
         if len(cells) != len(LABELS):
-            raise LogError(self.name, "a label has a control character; give it a printable name", row)
+            raise InvalidInputError("a label has a control character; give it a printable name")
         found = dict(zip(LABELS, map(canonical_label, cells), strict=True))
         for name, label in found.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
-                raise LogError(self.name, f"{name} {what}; give every {name} a printable name", row)
+                raise InvalidInputError(f"{name} {what}; give every {name} a printable name")
         state = self._state_code.setdefault(found["state"], len(self._state_code))
         action = self._action_code.setdefault(found["action"], len(self._action_code))
         following = self._state_code.setdefault(found["next_state"], len(self._state_code))
@@ -203,8 +208,9 @@ class _Builder:
             continues &= np.concatenate([[last_episode == names[0] and last_state >= 0], names[1:] == names[:-1]])
         if ended is not None:
             continues &= ~np.concatenate([[last_ended], ended[:-1]])
-        for code, number in zip(*np.unique(state[~continues], return_counts=True), strict=True):
-            self.log.starts[int(code)] = self.log.starts.get(int(code), 0.0) + float(number)
+        begun = np.bincount(state[~continues])
+        for code in np.flatnonzero(begun).tolist():
+            self.log.starts[code] = self.log.starts.get(code, 0.0) + float(begun[code])
         self._count_contexts(np.concatenate([[last_state], state[:-1]]), pair, following, continues, weight)
         self._before = (
             int(state[-1]),
@@ -219,7 +225,7 @@ class _Builder:
         contexts = self.log.contexts
         if contexts is None or not continues.any():
             return
-        rows = np.stack([came_from, pair, following], axis=1)[continues]
+        rows = np.stack([came_from[continues], pair[continues], following[continues]], axis=1)
         width = len(self._state_code) + 1
         key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * width + rows[:, 2]
         local, keys = _factorize(key)

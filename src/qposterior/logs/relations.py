@@ -50,10 +50,11 @@ class Relation:
         """The number of the first row: the header of a CSV file is row 1."""
         return 1 if self.text is None else 2
 
-    @property
-    def labels(self) -> str:
-        """The labels of a row as one text."""
-        return f"concat_ws('{BETWEEN}', {', '.join(self._label(name) for name in LABELS)})"
+    def labels(self, most: int) -> str:
+        """Return the labels of a row as one text, cut where it has more than `most` characters."""
+        between = f", '{BETWEEN}', "
+        text = f"concat({between.join(self._label(name) for name in LABELS)})"  # what is missing is empty
+        return f"CASE WHEN strlen({text}) > {most} THEN left({text}, {most + 1}) ELSE {text} END"
 
     def values(self) -> Iterator[str]:
         """Yield what is read beside the labels: numbers, truths (2 is neither), episodes, whether a row is ragged."""
@@ -74,8 +75,7 @@ class Relation:
         place, kind = self.places[name], self.kinds[name]
         if kind == "BOOLEAN":
             place = f"CASE WHEN {place} THEN 'True' WHEN NOT {place} THEN 'False' END"
-        text = f"nullif({place}::VARCHAR, 'nan')" if kind in ("FLOAT", "DOUBLE") else f"{place}::VARCHAR"
-        return f"coalesce({text}, '')"
+        return f"nullif({place}::VARCHAR, 'nan')" if kind in ("FLOAT", "DOUBLE") else f"{place}::VARCHAR"
 
     def _number(self, name: str) -> str:
         """Return a float or NULL. Text may be `-1.5`, `.5` or `1e3`, with blanks around it; not `1_000` or `1,5`."""

@@ -14,9 +14,8 @@ from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
 
-CHUNK = 100_000
+CHUNK = 250_000
 """Rows that are added up in one go: sums are the same to the last bit on one thread or many."""
 
 LARGEST = 1e100
@@ -32,7 +31,7 @@ class Rows:
 
     first_row: int
     code: IntArray  # (N,)  which of the `labels` a row has
-    labels: list[str]  # state, action and successor as one text; those of all rows so far, in no order
+    labels: list[str]  # state, action and successor as one text; those of all rows so far
     reward: FloatArray  # (N,)
     weight: FloatArray  # (N,)
     ended: BoolArray | None  # (N,)
@@ -40,61 +39,54 @@ class Rows:
 
 
 def scan(connection: duckdb.DuckDBPyConnection, relation: Relation) -> Generator[Rows]:
-    """Yield the rows of a relation, `CHUNK` at a time.
-
-    The labels of the first rows become an enumeration, so that most rows come back as a number; only labels that turn
-    up later come back as text.
-    """
-    text = f"left({relation.labels}, {LONGEST_LABELS + 1})"
-    first = f"SELECT {text} AS labels FROM {relation.table} LIMIT {CHUNK}"
-    connection.execute(f"CREATE TYPE known AS ENUM (SELECT DISTINCT labels FROM ({first}))", relation.parameters)
-    (labels,) = connection.execute("SELECT enum_range(NULL::known)").fetchone() or ([],)
-    codes = {label: code for code, label in enumerate(labels)}
-    known = f"TRY_CAST({relation.labels} AS known)"
-    values = ", ".join(relation.values())
-    query = (
-        f"SELECT coalesce(enum_code({known})::INTEGER, -1) AS code, CASE WHEN {known} IS NULL THEN encode({text}) END "
-        f"AS labels, {values} FROM {relation.table}"
+    """Yield the rows of a relation, `CHUNK` at a time."""
+    result = connection.execute(
+        f"SELECT {relation.labels(LONGEST_LABELS)} AS labels, {', '.join(relation.values())} FROM {relation.table}",
+        relation.parameters,
     )
-    row = relation.first_row
-    for table in _of_equal_size(connection.execute(query, relation.parameters)):
+    row, labels = relation.first_row, list[str]()
+    for table in _of_equal_size(_with_codes(result, labels)):
         _check(connection, relation, row, table)
-        code, texts = table["code"].to_numpy(copy=True), table["labels"].to_numpy()
-        for at in np.flatnonzero(code == -1).tolist():
-            label = bytes(texts[at]).decode()
-            code[at] = codes.setdefault(label, len(codes))
-            if len(codes) > len(labels):
-                labels.append(label)
         yield Rows(
             first_row=row,
-            code=code,
+            code=table["labels"],
             labels=labels,
-            reward=table["reward"].to_numpy(),
-            weight=table["weight"].to_numpy() if "weight" in table else np.ones(len(table)),
-            ended=table["terminated"].to_numpy() == 1 if "terminated" in table else None,
-            episode=table["episode"].to_numpy() if "episode" in table else None,
+            reward=table["reward"],
+            weight=table.get("weight", np.ones(table["labels"].size)),
+            ended=table["terminated"] == 1 if "terminated" in table else None,
+            episode=table.get("episode"),
         )
-        row += len(table)
+        row += table["labels"].size
     if relation.text is not None:
         relation.text.check_number_of_rows(row - relation.first_row)
 
 
-def _of_equal_size(result: duckdb.DuckDBPyConnection) -> Iterator[pd.DataFrame]:
-    """Yield a result in tables of `CHUNK` rows; those that DuckDB hands out depend on the number of threads."""
+def _with_codes(result: duckdb.DuckDBPyConnection, labels: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the columns of a result, piece by piece; texts become codes, and new ones are added to `labels`."""
     import pandas as pd
 
-    pieces: list[pd.DataFrame] = []
-    while len(piece := result.fetch_df_chunk(16)):
-        pieces.append(piece)
-        while sum(map(len, pieces)) >= CHUNK:
-            rows = pd.concat(pieces, ignore_index=True)
-            yield rows[:CHUNK]
-            pieces = [rows[CHUNK:]]
-    if any(map(len, pieces)):
-        yield pd.concat(pieces, ignore_index=True)
+    codes: dict[str, int] = {}
+    while len(frame := result.fetch_df_chunk(49)):
+        local, texts = pd.factorize(frame.pop("labels"))
+        code = np.array([codes.setdefault(text, len(codes)) for text in texts], dtype=np.int64)[local]
+        labels.extend(list(codes)[len(labels) :])
+        yield {"labels": code} | {str(name): column.to_numpy() for name, column in frame.items()}
 
 
-def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row: int, rows: pd.DataFrame) -> None:
+def _of_equal_size(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield columns of `CHUNK` rows; pieces as DuckDB returns them depend on the number of threads."""
+    held: list[dict[str, Any]] = []
+    for piece in pieces:
+        held.append(piece)
+        while sum(piece["labels"].size for piece in held) >= CHUNK:
+            table = {name: np.concatenate([piece[name] for piece in held]) for name in piece}
+            yield {name: column[:CHUNK] for name, column in table.items()}
+            held = [{name: column[CHUNK:] for name, column in table.items()}]
+    if any(piece["labels"].size for piece in held):
+        yield {name: np.concatenate([piece[name] for piece in held]) for name in held[0]}
+
+
+def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row: int, table: dict[str, Any]) -> None:
     """Raise where a row is ragged, a reward or a weight is not a number in range, or `terminated` is not a truth."""
     rules = {
         "is_ragged": lambda ragged: ragged,
@@ -103,7 +95,7 @@ def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row:
         "terminated": lambda truth: truth == 2,
     }
     for name, breaks in rules.items():
-        if name in rows and (is_wrong := breaks(rows[name].to_numpy())).any():
+        if name in table and (is_wrong := breaks(table[name])).any():
             row = first_row + int(np.argmax(is_wrong))
             place = "*" if name == "is_ragged" else f"{relation.places[name]}::VARCHAR"
             query = f"SELECT {place} FROM {relation.table} LIMIT 1 OFFSET {row - relation.first_row}"
