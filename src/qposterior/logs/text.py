@@ -1,7 +1,8 @@
 """A first look at a CSV file of unknown origin: its header and the number of its lines, in bounded memory.
 
-DuckDB does not verify the checksum of a gzip file, passes over blank lines (so that rows are numbered wrongly), and
-loses lines that are longer than its buffer without a word. All of that is noticed here, on the bytes.
+DuckDB does not verify the checksum of a gzip file nor the encoding of cells that are not asked for, passes over blank
+lines (so that rows are numbered wrongly), and loses lines that are longer than its buffer without a word. All of that is
+noticed here, on the bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import csv
 import gzip
 import io
 import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,13 +68,17 @@ def look_at(path: Path, columns: Columns) -> TextFile:
         separator, header = _header(path, first, {getattr(columns, name) for name in REQUIRED})
         end = b"\r" if first.endswith(b"\r") else b"\n"
         num_lines, has_quotes, line_length, last = 0, False, 0, b""
+        decoder = getincrementaldecoder("utf-8")()
         while block:
-            if line_length + max(block.find(end), 0 if end in block else len(block)) > LONGEST_LINE:
-                raise LogError(path, f"the line is longer than {LONGEST_LINE} bytes; a log has short labels", num_lines + 1)
-            line_length = len(block) - block.rfind(end) - 1 if end in block else line_length + len(block)
+            decoder.decode(block)
+            begins = block.find(end)
+            if line_length + (begins if begins >= 0 else len(block)) > LONGEST_LINE:
+                raise LogError(path, f"the line is longer than {LONGEST_LINE} bytes; is this a log?", num_lines + 1)
+            line_length = len(block) - block.rfind(end) - 1 if begins >= 0 else line_length + len(block)
             num_lines += block.count(end)
             has_quotes = has_quotes or b'"' in block
             last, block = block, stream.read(LONGEST_LINE)
+        decoder.decode(b"", final=True)
     return TextFile(
         path=path,
         is_gzip=is_gzip,
