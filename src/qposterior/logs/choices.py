@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError, unknown_name
-from qposterior.logs.columns import LogError
+from qposterior.logs.columns import LogError, canonical_label, quoted
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -85,7 +86,7 @@ class Chosen:
 
 def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
     """Return the problem that a log stands for."""
-    words: list[str] = []
+    words = [*_alike("states", log.states), *_alike("actions", log.actions)]
     is_goal = _goals(log, settings, path, words)
     rewards = settings.rewards or ("deterministic" if log.has_constant_rewards else "noisy")
     if settings.rewards is None:
@@ -146,14 +147,25 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
     )
 
 
+def _alike(kind: str, labels: list[str]) -> Iterator[str]:
+    """Yield a warning for each group of labels that differ only in case or blanks."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    for group in groups.values():
+        if len(group) > 1:
+            names = " and ".join(quoted(label) for label in group[:3])
+            yield f"the {kind} {names} differ only in case or blanks: they are kept apart; is one of them a slip?"
+
+
 def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> BoolArray:
     """Return ``(S,)`` the goals: named, or where episodes terminated, or where nothing was ever decided."""
     is_goal = np.zeros(len(log.states), dtype=bool)
     if settings.goals:
         for label in settings.goals:
-            if label not in log.states:
-                raise LogError(path, f"the goal {label!r} does not occur in the log")
-            is_goal[log.states.index(label)] = True
+            if canonical_label(label) not in log.states:
+                raise LogError(path, f"the goal {quoted(label)} does not occur in the log")
+            is_goal[log.states.index(canonical_label(label))] = True
     elif log.has_terminated:
         is_goal[list(log.ended)] = True
         words.append(

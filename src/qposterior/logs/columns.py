@@ -1,4 +1,4 @@
-"""The columns and labels of a decision log; what is wrong with a log is said in one line: the file, the row, the remedy."""
+"""The columns and labels of a decision log; what is wrong with it is said in one line: file, row, remedy."""
 
 from __future__ import annotations
 

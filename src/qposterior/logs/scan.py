@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ def _of_equal_size(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]
 
 def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row: int, table: dict[str, Any]) -> None:
     """Raise where a row is ragged, a reward or a weight is not a number in range, or `terminated` is not a truth."""
-    rules = {
+    rules: dict[str, Callable[[Any], Any]] = {
         "is_ragged": lambda ragged: ragged,
         "reward": lambda reward: ~(np.abs(reward) <= LARGEST),
         "weight": lambda weight: ~((weight >= 0.0) & (weight <= LARGEST)),
@@ -111,7 +111,7 @@ def _what_is_wrong(name: str, theirs: str, cells: tuple[Any, ...]) -> str:
     if name == "terminated":
         return f"{theirs} must be 1 or 0 (true or false), got {quoted(cell)}"
     try:
-        value = float(cell.replace("_", "?"))
+        value = float(cell.encode("ascii", "replace").replace(b"_", b"?"))  # float() would take more than we do
     except ValueError:
         return f"{theirs} must be a number, got {quoted(cell)} (write it like -1.5 or 1e3)"
     rule = "finite" if name == "reward" else "finite and 0 or more"

@@ -1,8 +1,8 @@
 """A first look at a CSV file of unknown origin: its header and the number of its lines, in bounded memory.
 
 DuckDB does not verify the checksum of a gzip file nor the encoding of cells that are not asked for, passes over blank
-lines (so that rows are numbered wrongly), and loses lines that are longer than its buffer without a word. All of that is
-noticed here, on the bytes.
+lines (so that rows are numbered wrongly), and loses lines that are longer than its buffer without a word. All of that
+is noticed here, on the bytes.
 """
 
 from __future__ import annotations
