@@ -213,7 +213,7 @@ MUTATIONS = [
     Mutation("experiments/compare.py", "runs = self.runs[self.runs[\"status\"] != \"failed\"]", "runs = self.runs", "tests/invariants/test_compare.py::test_failed_runs_are_left_out_of_curves_and_returns"),
     Mutation("experiments/compare.py", "prior=as_dict if entries[agent].takes_prior else None", "prior=as_dict", "tests/invariants/test_compare.py::test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice"),
     Mutation("experiments/metrics.py", "space.discount", "1.0", "tests/algebra/test_planning_and_metrics.py::test_random_regret_is_that_of_random_episodes[river-swim]"),
-    Mutation("logs/files.py", "    os.symlink(target, temporary)\n    os.replace(temporary, path)", "    path.unlink(missing_ok=True)\n    os.symlink(target, path)", FOLDERS + "test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one[with a fit]"),
+    Mutation("logs/files.py", "    os.symlink(target, temporary)\n    os.replace(temporary, path)", "    path.unlink(missing_ok=True)\n    os.symlink(target, path)", FOLDERS + "test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one"),
     Mutation("logs/files.py", "if earlier and not again", "if False", FOLDERS + "test_a_log_that_has_gone_in_is_refused_under_any_name_unless_again"),
     Mutation("logs/files.py", "file_digest(path) != answer[\"files\"][name]", "False", FOLDERS + "test_without_symbolic_links_the_files_stand_at_the_top_and_a_mixture_is_refused"),
     Mutation("cli/fit.py", "and out.resolve() == update.resolve()", "", FOLDERS + "test_an_update_into_another_folder_replaces_a_fit_there_only_if_forced"),
@@ -222,7 +222,7 @@ MUTATIONS = [
     Mutation("answers.py", "np.all(found.weights >= 0.0) and ", "", STORED + "test_a_posterior_that_cannot_be_is_refused"),
     Mutation("experiments/store.py", "for key in {*runs, *known, *found}", "for key in runs", "tests/invariants/test_compare.py::test_a_run_that_is_not_as_it_was_written_is_named_and_run_again"),
     Mutation("experiments/store.py", "if stored != list(columns)", "if False", "tests/invariants/test_compare.py::test_flipped_bytes_in_a_store_change_no_value_without_a_word"),
-    Mutation("experiments/run_directory.py", "os.truncate(path, end)", "pass", "tests/invariants/test_run_directory.py::test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files[resuming]"),
+    Mutation("experiments/run_directory.py", "os.truncate(path, end)", "pass", "tests/invariants/test_run_directory.py::test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files"),
     Mutation("experiments/run_directory.py", "if hashlib.sha256(data).hexdigest() != digest", "if False", "tests/invariants/test_run_directory.py::test_a_damaged_run_is_named_by_report_and_run_again_by_resume"),
 ]  # fmt: skip
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_stored_files import damaged, line_of
 
 import qposterior as qp
+from damage import damaged, line_of
 from qposterior.experiments.compare import read_comparison, read_settings
 from qposterior.experiments.statistics import censored_times, summarise_runs
 from qposterior.world.files import locked, write_record

@@ -15,9 +15,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from test_stored_files import damaged, line_of
 
 import qposterior as qp
+from damage import damaged, line_of
 from qposterior.cli import progress
 from qposterior.cli.main import cli
 from qposterior.logs import files
@@ -189,26 +189,27 @@ def test_a_copy_whose_links_became_folders_is_read_but_not_written_to(answer, tm
     assert "can be read, not written to" in str(fit(tmp_path, "second", "--update", copy).exception)
     assert fit(tmp_path, "second", "--update", copy, "--out", tmp_path / "new").exit_code == 0
     assert rows_counted(tmp_path / "new") == 6
+    (answer / "current").unlink()
+    (answer / "current").symlink_to(copy / "current")  # somebody else's link
+    assert "not written to" in str(fit(tmp_path, "second", "--update", answer).exception)
 
 
 # -- kills -------------------------------------------------------------------------------------------------------------
 
 KILLED_AT = """
-import os, sys
+import os, shutil, sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import qposterior as qp
 from qposterior.logs.files import load_sums, save_fit
 from qposterior.report.fit_report import write_fit_report
 
-answer, copies, second, earlier = map(Path, sys.argv[1:])
-import shutil
-import qposterior as qp
-
-sums = load_sums(answer)
+second, *earlier = map(Path, sys.argv[1:])
+sums = load_sums(earlier[0])
 found = qp.fit(second, before=sums.log, settings=sums.settings)
 whole = found.to_dict()
-page = write_fit_report(found, copies).read_text()
+page = write_fit_report(found, second.parent).read_text()
 stored = SimpleNamespace(
     posterior=found.posterior, table=found.table, log=found.log, chosen=found.chosen, to_dict=lambda: whole
 )
@@ -222,48 +223,42 @@ def count(event, arguments):
             os._exit(9)
 
 sys.addaudithook(count)
-for number in range(1, 1000):
-    copy = copies / str(number)
-    shutil.copytree(earlier, copy, symlinks=True)
-    child = os.fork()
-    if child == 0:
-        left[0] = number
-        save_fit(
-            stored, copy, sums.settings, sources=[], page_fn=lambda folder: (folder / "index.html").write_text(page)
-        )
-        os._exit(0)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
-        break
-print(number)
+for folder in earlier:
+    for number in range(1, 1000):
+        copy = folder.with_name(f"{folder.name}-{number}")
+        shutil.copytree(folder, copy, symlinks=True)
+        child = os.fork()
+        if child == 0:
+            left[0] = number
+            save_fit(stored, copy, sums.settings, page_fn=lambda where: (where / "index.html").write_text(page))
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            break
+    print(number)
 """
 
 
-@pytest.mark.parametrize("begins", ["with a fit", "with flat files", "empty"])
-def test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one(answer, tmp_path, begins):
-    copies, earlier = tmp_path / "copies", answer
-    copies.mkdir()
-    if begins == "with flat files":
-        flatten(answer)
-    if begins == "empty":
-        earlier = tmp_path / "empty"
-        earlier.mkdir()
-    command = [sys.executable, "-c", KILLED_AT, *map(str, (answer, copies, tmp_path / "second.csv", earlier))]
+def test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one(answer, tmp_path):
+    flat, empty = shutil.copytree(answer, tmp_path / "flat", symlinks=True), tmp_path / "empty"
+    flatten(flat)
+    empty.mkdir()
+    command = [sys.executable, "-c", KILLED_AT, *map(str, (tmp_path / "second.csv", answer, flat, empty))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    number = int(done.stdout)
-    assert number > 15
-    folders = [copies / str(i) for i in range(1, number + 1)]
-    counted = [rows_counted(folder) if files.holds_fit(folder) else 0 for folder in folders]
-    assert set(counted) == {0 if begins == "empty" else 4, 6}
-    assert counted == sorted(counted)  # a single moment at which the new answer takes the place of the old one
     found, settings = load_fit(answer), load_sums(answer).settings
     plain = found.to_dict()
     found.to_dict = lambda: plain  # slow to make, and the same every time
-    for folder, rows in zip(folders, counted, strict=True):  # and the next one works
-        files.check_folder(folder, force=rows > 0)
-        files.save_fit(found, folder, settings, page_fn=lambda where: (where / "index.html").write_text(""))
-        assert load_sums(folder).log.num_rows == 4
-        assert_tidy(folder)
+    for earlier, number, before in zip((answer, flat, empty), map(int, done.stdout.split()), (4, 4, 0), strict=True):
+        assert number > 15
+        folders = [earlier.with_name(f"{earlier.name}-{i}") for i in range(1, number + 1)]
+        counted = [rows_counted(folder) if files.holds_fit(folder) else 0 for folder in folders]
+        assert set(counted) == {before, 6}
+        assert counted == sorted(counted)  # a single moment at which the new answer takes the place of the old one
+        for folder, rows in zip(folders, counted, strict=True):  # and the next one works
+            files.check_folder(folder, force=rows > 0)
+            files.save_fit(found, folder, settings, page_fn=lambda where: (where / "index.html").write_text(""))
+            assert load_sums(folder).log.num_rows == 4
+            assert_tidy(folder)
 
 
 def kill_updates(folder, number, seed=0):
@@ -295,7 +290,7 @@ def kill_updates(folder, number, seed=0):
 
 
 def test_killed_updates_leave_a_whole_answer_and_the_next_one_works(answer):
-    kill_updates(answer, 4)
+    kill_updates(answer, 2)
     log = answer.parent / "last.csv"
     log.write_text(HEADER + "a,left,1,b\n" * 20)
     before = rows_counted(answer)

@@ -14,9 +14,9 @@ import time
 
 import pytest
 from click.testing import CliRunner
-from test_stored_files import damaged, line_of
 
 import qposterior as qp
+from damage import damaged, line_of
 from qposterior.cli import explore as module
 from qposterior.cli import progress
 from qposterior.cli.main import cli
@@ -65,18 +65,17 @@ def without_page(monkeypatch):
 
 
 KILLED_AT = """
-import os, shutil, sys
+import json, os, shutil, sys
 from pathlib import Path
 from click.testing import CliRunner
 from qposterior.cli import explore
 from qposterior.cli.main import cli
 
 explore._draw = lambda *_: None
-folder, earlier, *command = sys.argv[1:]
+whole, jobs = json.loads(sys.argv[1])
+assert CliRunner().invoke(cli, whole).exit_code == 0  # imports what there is to import
 CHANGES = {"os.rename", "os.remove", "os.truncate", "os.mkdir", "os.rmdir"}
 left = [10**9]
-whole = CliRunner().invoke(cli, [*command, "--out", folder + "/warm"])  # imports what there is to import
-assert whole.exit_code == 0, whole.output
 
 def count(event, arguments):
     writes = event == "open" and isinstance(arguments[0], str) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
@@ -86,52 +85,44 @@ def count(event, arguments):
             os._exit(9)
 
 sys.addaudithook(count)
-for number in range(1, 1000):
-    out = Path(folder) / str(number)
-    if earlier != "-":
-        shutil.copytree(earlier, out)
-    child = os.fork()
-    if child == 0:
-        left[0] = number
-        result = CliRunner().invoke(cli, [*command, "--out", str(out)])
-        os._exit(result.exit_code)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code != 9:
-        break
-print(number, code)
+for folder, command in jobs:
+    for number in range(1, 1000):
+        out = f"{folder}-{number}"
+        if os.path.exists(folder):
+            shutil.copytree(folder, out)
+        child = os.fork()
+        if child == 0:
+            left[0] = number
+            os._exit(CliRunner().invoke(cli, [*command, "--out", out]).exit_code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code != 9:
+            break
+    print(number, code)
 """
 
 
-@pytest.mark.parametrize("begins", ["afresh", "over another", "resuming"])
-def test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files(
-    whole, tmp_path, without_page, begins
-):
-    earlier, options = "-", []
-    if begins == "over another":
-        earlier, options = tmp_path / "earlier", ["--force"]
-        assert run("explore", "deep-sea", "--depth", 4, "--episodes", 3, "--out", earlier).exit_code == 0
-    if begins == "resuming":
-        earlier, options = tmp_path / "earlier", ["--resume"]
-        assert run(*COMMAND[:-1], 1, "--out", earlier).exit_code == 0
-    copies = tmp_path / "copies"
-    copies.mkdir()
-    command = [sys.executable, "-c", KILLED_AT, str(copies), str(earlier), *COMMAND, *options]
+def test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files(whole, tmp_path, without_page):
+    none, other, part = tmp_path / "none", tmp_path / "other", tmp_path / "part"
+    assert run("explore", "deep-sea", "--agent", "random", "--depth", 4, "--episodes", 3, "--out", other).exit_code == 0
+    assert run(*COMMAND[:-1], 1, "--out", part).exit_code == 0
+    jobs = [(str(none), COMMAND), (str(other), [*COMMAND, "--force"]), (str(part), [*COMMAND, "--resume"])]
+    command = [sys.executable, "-c", KILLED_AT, json.dumps([COMMAND, jobs])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    number, code = map(int, done.stdout.split())
-    assert code == 0
-    assert number > 15
     expected = contents(whole)
-    for i in range(1, number + 1):
-        out = copies / str(i)
-        # What was there before may still be, whole: then the settings are not those asked for.
-        resumed = run(*COMMAND, "--out", out, "--resume")
-        if resumed.exit_code != 0:
-            assert begins == "over another"
-            assert "give the same settings" in str(resumed.exception)
-            assert run(*COMMAND, "--out", out, "--force").exit_code == 0
-        assert contents(out) == expected
-        assert not [name for name in os.listdir(out) if name.startswith(".") and name != ".lock"]
+    for folder, line in zip((none, other, part), done.stdout.splitlines(), strict=True):
+        number, code = map(int, line.split())
+        assert code == 0
+        assert number > 15
+        for i in range(1, number + 1):
+            out = folder.with_name(f"{folder.name}-{i}")
+            resumed = run(*COMMAND, "--out", out, "--resume")
+            if resumed.exit_code != 0:  # what was there before still is, whole
+                assert folder == other
+                assert "give the same settings" in str(resumed.exception)
+                assert run(*COMMAND, "--out", out, "--force").exit_code == 0
+            assert contents(out) == expected
+            assert not [name for name in os.listdir(out) if name.startswith(".") and name != ".lock"]
 
 
 def test_a_finished_run_is_resumed_without_running_and_may_get_more_seeds(whole, tmp_path, monkeypatch, without_page):

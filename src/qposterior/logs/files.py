@@ -78,7 +78,8 @@ def check_folder(folder: Path, *, force: bool) -> None:
         raise InvalidInputError(f"{folder} holds files that no fit wrote ({foreign[0]}, …); choose another directory")
     if holds_fit(folder) and not force:
         raise InvalidInputError(f"{folder} holds a fit; choose another directory, or pass --force or --update")
-    if (folder / CURRENT).is_dir() and not (folder / CURRENT).is_symlink():
+    current = folder / CURRENT
+    if os.path.lexists(current) and _number(current) is None:
         raise InvalidInputError(f"{folder} is a copy whose links have become folders; it can be read, not written to")
 
 
@@ -147,7 +148,7 @@ def add_source(sources: Sequence[dict[str, str]], path: Path, *, again: bool) ->
 
 def _switch(folder: Path, new: Path) -> None:
     """Make a generation the current one."""
-    names = sorted(path.name for path in new.iterdir())
+    names = entries(new)
     if not (folder / CURRENT).is_symlink():
         if not _has_links(folder):
             # One after the other; the answer comes last and names the digests of the others, so no mixture is read.
@@ -192,6 +193,12 @@ def _has_links(folder: Path) -> bool:
     return True
 
 
+def _number(current: Path) -> int | None:
+    """Return the number of the current generation; None where the link is not one that a fit made."""
+    parts = Path(os.readlink(current)).parts if current.is_symlink() else ()
+    return int(parts[1]) if len(parts) == 2 and parts[0] == GENERATIONS and parts[1].isdigit() else None
+
+
 def _generations(folder: Path) -> list[int]:
     return sorted(int(name) for name in entries(folder / GENERATIONS) if name.isdigit())
 
@@ -199,13 +206,12 @@ def _generations(folder: Path) -> list[int]:
 def _prune(folder: Path) -> None:
     """Remove what killed processes left, and all generations but the current one and that before, still being read."""
     remove_leftovers(folder, OUR_FILES)
-    current = folder / CURRENT
-    now = int(Path(os.readlink(current)).name) if current.is_symlink() else -1
-    before = [number for number in _generations(folder) if number < now]
+    now = _number(folder / CURRENT)
+    before = [number for number in _generations(folder) if now is not None and number < now]
     for number in _generations(folder):
-        if number != now and number not in before[-1:]:
+        if number not in (now, *before[-1:]):
             shutil.rmtree(folder / GENERATIONS / str(number))
-    if now < 0 and (folder / GENERATIONS).is_dir() and not any((folder / GENERATIONS).iterdir()):
+    if now is None and (folder / GENERATIONS).is_dir() and not any((folder / GENERATIONS).iterdir()):
         (folder / GENERATIONS).rmdir()
 
 
