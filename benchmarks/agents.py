@@ -233,8 +233,8 @@ def other_problems(seeds: int = 20) -> tuple[str, str]:
         told = KNOWLEDGE[case.transitions or case.agent]
         rows.append((case.environment + slips, case.depth or "", case.agent, told, mean, solved, f"{cut:.1f}", seconds))
     text = (
-        f"First episode from which the trailing-100 mean regret stays below 10 % of a random agent's, {seeds} seeds, at "
-        "most 1,000 episodes (at which unsolved runs count). All agents but q-learning plan or draw anew within an "
+        f"First episode from which the trailing-100 mean regret stays below 10 % of a random agent's, {seeds} seeds, "
+        "at most 1,000 episodes (at which unsolved runs count). All agents but q-learning plan or draw anew within an "
         'episode by the same rule (`replan="loops"`): when a state is entered a second time whose planned pair has '
         "become known since. r-max is told the largest reward. FrozenLake has a step cost of 0.001.\n\n"
     )

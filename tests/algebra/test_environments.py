@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -185,3 +186,36 @@ def test_the_gymnasium_table_is_the_mdp(name):
     assert read.space == mdp.space
     np.testing.assert_allclose(read.rewards, mdp.rewards, rtol=1e-12)
     np.testing.assert_allclose(read.transitions.matrix.toarray(), mdp.transitions.matrix.toarray(), rtol=1e-12)
+
+
+def test_a_gymnasium_environment_with_a_table_is_made_by_its_id():
+    taxi = qp.make_environment("Taxi-v3" if "Taxi-v3" in gymnasium.registry else "Taxi-v4")
+    assert taxi.space.num_states == 500
+    lake = qp.make_environment("FrozenLake-v1", is_slippery=False, step_cost=0.25, discount=0.5)
+    assert (lake.rewards.max(), lake.space.discount) == (0.75, 0.5)
+    assert qp.make_environment("qposterior/DeepSea-v0", depth=5).space.num_states == 15
+    for name, words in (
+        ("Taxy-v4", "did you mean 'Taxi-v"),
+        ("CartPole-v1", "must be Discrete"),
+        ("deepsea", "deep-sea"),
+    ):
+        with pytest.raises(qp.InvalidInputError, match=words):
+            qp.make_environment(name)
+
+
+def test_an_id_without_a_table_is_told_what_works_instead():
+    class Plain(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+
+    gymnasium.register("test/Plain-v0", Plain)
+    try:
+        with pytest.raises(qp.InvalidInputError, match=r"no transition table .* pass gymnasium.make"):
+            qp.make_environment("test/Plain-v0")
+    finally:
+        del gymnasium.registry["test/Plain-v0"]
+
+
+@pytest.mark.parametrize("name", ["deep-sea", "deep-sea-loops"])
+def test_a_sea_too_deep_for_the_memory_is_refused(name):
+    with pytest.raises(qp.InvalidInputError, match=r"at most 1000 .* got 100000"):
+        qp.make_environment(name, depth=100_000)

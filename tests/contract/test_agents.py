@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qposterior as qp
-from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent
+from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, Observation
 from qposterior.agents.registry import AGENTS
 from qposterior.experiments.explore import make_world, spawn_seeds
 
@@ -100,6 +100,97 @@ def test_agents_see_rows_only_when_they_may():
     spy = Spy("revealed")
     qp.explore(spy, noisy, episodes=2, seed=0)
     assert all(o.row is not None and o.mean_reward is None for o in spy.seen)
+
+
+HOLDS_NOTHING = {"random", "q-learning", "bayesian-q-learning"}
+"""Agents that decide afresh at every step."""
+
+
+class Watched:
+    """Passes everything on to an agent, and holds it to the rule for planning anew, told in other words."""
+
+    def __init__(self, agent, space, rule):
+        self.agent, self.space, self.rule = agent, space, rule
+        self.name, self.transitions, self.num_updates = agent.name, agent.transitions, 0
+        self.known, self.num_due = set(), 0
+
+    def begin_episode(self, state):
+        self.agent.begin_episode(state)
+        self.step, self.entered, self.learned = 0, set(), set()
+
+    def planned(self, state):
+        plan = self.agent.held_plan()
+        if plan is None:  # a head of an ensemble
+            return int(np.argmax(self.agent.head_values(self.agent._head, state)))
+        return int(plan[min(self.step, len(plan) - 1), state])
+
+    def act(self, state):
+        due = state in self.entered and (state, self.planned(state)) in self.learned
+        replans, updates = self.agent.replanning.num_replans, self.agent.num_updates
+        action = self.agent.act(state)
+        made_anew = due and self.rule == "loops"
+        assert self.agent.replanning.num_replans - replans == made_anew
+        assert self.agent.num_updates - updates == made_anew or self.agent.held_plan() is None
+        assert action == self.planned(state)  # of the new plan the row of this very step, not its first
+        if made_anew:
+            self.entered, self.learned = set(), set()
+        self.num_due += due
+        self.entered.add(state)
+        self.step += 1
+        return action
+
+    def observe(self, observation):
+        pair = observation.state, observation.action
+        if pair not in self.known:
+            self.known.add(pair)
+            self.learned.add(pair)
+        self.agent.observe(observation)
+
+    def end_episode(self):
+        self.agent.end_episode()
+
+    def held_plan(self):
+        return self.agent.held_plan()
+
+
+@pytest.mark.parametrize("rule", ["loops", "episode"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_held_plan_is_made_anew_by_the_same_rule_where_states_are_entered_twice(name, rule):
+    mdp = qp.make_environment("deep-sea-loops", depth=3)
+    if name in HOLDS_NOTHING:
+        with pytest.raises(qp.InvalidInputError, match="replan"):
+            qp.make_agent(name, mdp, replan=rule)
+        return
+    world, num_due = make_world(mdp, cap=30), 0
+    for seed in range(5):
+        agent = qp.make_agent(name, mdp, horizon=world.cap, seed=spawn_seeds(seed)[1], replan=rule)
+        watched = Watched(agent, mdp.space, rule)
+        qp.explore(watched, world, episodes=3, seed=seed)
+        num_due += watched.num_due
+    assert num_due > 0
+    assert qp.make_agent(name, mdp).replanning.rule == "loops"
+    with pytest.raises(qp.InvalidInputError, match="did you mean 'loops'"):
+        qp.make_agent(name, mdp, replan="loop")
+
+
+@pytest.mark.parametrize("name", sorted(set(AGENTS) - HOLDS_NOTHING))
+def test_where_no_state_is_entered_twice_the_rule_changes_nothing(name):
+    world = make_world(qp.make_environment("deep-sea", depth=4))
+    one, two = (run(name, world, seed=2, episodes=5, replan=rule)[1].transitions for rule in ("loops", "episode"))
+    assert one == two
+
+
+def test_r_max_plans_anew_when_a_pair_has_become_known_not_when_it_is_first_seen():
+    mdp = qp.make_environment("two-state")
+    agent = qp.make_agent("r-max", mdp, horizon=20, transitions="revealed", known_after=3, max_reward=1.0, seed=0)
+    agent.begin_episode(0)
+    row = np.array([0]), np.array([1.0])
+    replans = []
+    for _ in range(5):
+        action = agent.act(0)
+        replans.append(agent.replanning.num_replans)
+        agent.observe(Observation(state=0, action=action, reward=-1.0, next_state=0, terminated=False, row=row))
+    assert replans == [0, 0, 0, 1, 1]
 
 
 def test_r_max_needs_the_table_when_transitions_are_known():
@@ -211,10 +302,26 @@ def test_agents_of_a_problem_without_a_table_count_successors():
             assert agent.experience.transitions == "counted"
     with pytest.raises(qp.InvalidInputError, match="max_reward"):
         qp.make_agent("r-max", world.problem, horizon=5)
+    assert qp.make_agent("rlsvi", SlipperyChain()).horizon == 100
     told = qp.make_agent("r-max", world.problem, horizon=5, max_reward=1.0)
     assert told.experience.transitions == "counted"
     with pytest.raises(qp.InvalidInputError, match="needs a table"):
         qp.make_agent("psrl", world.problem, horizon=5, transitions="known")
+
+
+@pytest.mark.parametrize("name", ["abrl", "r-max", "q-learning"])
+def test_agents_are_made_for_a_gymnasium_environment_or_its_id(name):
+    import gymnasium
+
+    env = gymnasium.make("CliffWalking-v1", max_episode_steps=40)
+    agent = qp.make_agent(name, env, seed=0)
+    assert agent.space.num_states == 48
+    assert getattr(agent, "horizon", 40) == 40
+    result = qp.explore(agent, env, episodes=2, seed=0)
+    other = qp.make_agent(name, "CliffWalking-v1", horizon=40, seed=0)
+    assert qp.explore(other, env, episodes=2, seed=0).transitions == result.transitions
+    with pytest.raises(qp.InvalidInputError, match="got int"):
+        qp.make_agent(name, 3)
 
 
 def test_abrl_explores_an_environment_that_has_no_table():

@@ -173,6 +173,24 @@ def has_processes(group):
     return True
 
 
+def test_a_timeout_does_not_wait_for_the_end_of_an_episode(monkeypatch):
+    from qposterior.environments.simulator import TableSimulator
+    from qposterior.experiments.compare import RunSpec, run_one
+
+    step = TableSimulator.step
+
+    def slow_step(self, action):
+        time.sleep(0.02)
+        return step(self, action)
+
+    monkeypatch.setattr(TableSimulator, "step", slow_step)
+    started = time.perf_counter()
+    spec = RunSpec(agent="random", environment="river-swim", depth=300, seed=0, timeout=0.3)
+    row, episodes = run_one(spec)  # an episode of 1,200 steps would take 24 seconds
+    assert time.perf_counter() - started < 10.0
+    assert (row["status"], row["episodes"], episodes) == ("timeout", 0, [])
+
+
 def test_failures_and_timeouts_are_recorded_and_the_rest_goes_on(tmp_path):
     options = {"agents": ["random", "q-learning"], "depths": [6], "seeds": 1, "episodes": 40, "workers": 1}
     options["agent_options"] = {"epsilon": 0.2}  # the random agent has no such setting
@@ -183,7 +201,7 @@ def test_failures_and_timeouts_are_recorded_and_the_rest_goes_on(tmp_path):
     assert "epsilon" in status.loc["random", "error"]
     slow = qp.compare("deep-sea", agents=["random"], depths=[6], seeds=1, timeout=1e-9, out=tmp_path / "two", workers=1)
     assert slow.runs["status"].tolist() == ["timeout"]
-    assert slow.runs["episodes"].tolist() == [1]
+    assert slow.runs["episodes"].tolist() == [0]
     # Failed runs are tried again on resume; those past their time are not.
     again = []
     qp.compare(

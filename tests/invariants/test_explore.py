@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import gymnasium
 import numpy as np
 import pytest
 
 import qposterior as qp
-from qposterior.experiments.explore import EPISODE_COLUMNS, default_cap, make_world, spawn_seeds
+from qposterior.experiments.explore import EPISODE_COLUMNS, _warn_once, default_cap, make_world, spawn_seeds
 
 
 class Circler:
@@ -128,6 +130,70 @@ def test_the_callback_sees_every_episode():
         Circler(), qp.make_environment("deep-sea", depth=3), episodes=4, callback=lambda r: lengths.append(len(r.rows))
     )
     assert lengths == [1, 2, 3, 4]
+
+
+def test_a_callback_that_returns_false_ends_the_run_after_that_episode():
+    for answer, episodes in ((lambda run: len(run.rows) < 3, 3), (lambda _: None, 5)):
+        run = qp.explore(Circler(), qp.make_environment("deep-sea", depth=3), episodes=5, callback=answer)
+        assert len(run.rows) == episodes
+
+
+def test_the_time_limit_of_an_environment_is_the_cap_wherever_it_stands():
+    class Timed(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
+        max_steps = 37
+
+    assert make_world(Timed()).cap == 37
+    assert make_world(gymnasium.wrappers.TimeLimit(Timed(), 12)).cap == 37  # no specification says 12
+    assert make_world("FrozenLake-v1", max_episode_steps=23, step_cost=0.001).cap == 23
+    assert make_world(Timed(), cap=5).cap == 5
+
+
+def test_a_run_ends_in_the_middle_of_an_episode_when_its_time_is_up():
+    class Slow(Circler):
+        def act(self, state):
+            time.sleep(0.01)
+            return 0
+
+    started = time.perf_counter()
+    run = qp.explore(Slow(), qp.make_environment("two-state"), episodes=3, cap=10_000, timeout=0.2)
+    assert time.perf_counter() - started < 5.0
+    assert (run.rows, run.transitions, run.is_timed_out) == ([], [], True)
+    more = qp.explore(Slow(), qp.make_environment("two-state"), episodes=1, cap=2, after=run, timeout=60.0)
+    assert (len(more.rows), more.is_timed_out) == (1, False)
+
+
+def test_an_update_of_the_posterior_ends_with_the_time_of_the_run():
+    sea = qp.make_environment("deep-sea", depth=6)
+    agent = qp.make_agent("abrl", sea, seed=0)
+    agent.begin_episode(0)
+    run = qp.explore(Circler(), sea, episodes=1)
+    agent.stop_at = 0.0  # long ago
+    for _, _, _, state, action, reward, next_state, _ in run.transitions:
+        agent.experience.record(state, action, reward, next_state)
+    agent.end_episode()
+    assert not agent.sampler.is_finished
+    assert agent.sampler.seen.num_observed == 0
+    qp.explore(agent, sea, episodes=1, timeout=60.0)
+    assert agent.sampler.is_finished
+    assert agent.stop_at == np.inf
+
+
+@pytest.mark.parametrize("name", ["q-learning", "r-max", "abrl"])
+def test_an_environment_whose_truth_cannot_be_solved_is_explored_without_regret(name, caplog):
+    _warn_once.cache_clear()
+    for _ in range(2):
+        agent = qp.make_agent(name, "FrozenLake8x8-v1", seed=0)
+        run = qp.explore(agent, "FrozenLake8x8-v1", episodes=2, seed=0)
+    assert len(run.rows) == 2
+    assert np.isnan(run.regret).all()
+    assert np.isfinite([row["return"] for row in run.rows]).all()
+    summary = run.summary()
+    assert [summary[key] for key in ("found_episode", "learning_time", "cumulative_regret")] == [None] * 3
+    assert run.bsuite_learning_time is None
+    (said,) = caplog.messages  # once, with the remedy that is none of the traps
+    assert "step_cost=0.001" in said
+    assert "discount below" not in said
 
 
 def test_the_environment_draws_from_the_first_stream_of_the_seed():

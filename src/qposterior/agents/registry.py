@@ -18,8 +18,10 @@ from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.agents.rlsvi import RLSVIAgent
 from qposterior.agents.ucbvi import UCBVIAgent
+from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
 from qposterior.model.prior import Prior, RewardPrior
+from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
@@ -188,18 +190,26 @@ def _is_installed(module: str) -> bool:
 
 def make_agent(
     name: str,
-    problem: FiniteMDP | StateActionSpace,
+    problem: FiniteMDP | StateActionSpace | Any,
     *,
-    horizon: int,
+    horizon: int | None = None,
     transitions: str | None = None,
     seed: object = 0,
     **options: Any,
 ) -> Agent:
     """Return a new agent for this problem, told no more of it than its `transitions` and its own needs say.
 
-    Of a problem that is known by its space alone, rewards are taken as noisy and successors are counted.
+    `problem` is a table, a space, or a Gymnasium environment or its id (discount 1; for another, or for a step cost,
+    give what `make_environment` returns). Of a problem that is known by its space alone, rewards are taken as noisy and
+    successors are counted. `horizon` is how many steps to plan for, by default as many as `explore` lets an episode
+    take.
     """
     entry = find_agent(name)
+    if not isinstance(problem, FiniteMDP | StateActionSpace):
+        environment = make_gymnasium(problem)
+        problem = gymnasium_problem(environment)
+        horizon = time_limit(environment) if horizon is None else horizon
+    horizon = default_cap(problem) if horizon is None else horizon
     given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
     if isinstance(problem, FiniteMDP):
         space = problem.space

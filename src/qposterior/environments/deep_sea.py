@@ -10,6 +10,8 @@ from qposterior.world.mdp import FiniteMDP
 
 VARIANTS = ("paper", "bsuite", "bsuite-stochastic")
 MOVE_COST = 0.01
+MOST_DEPTH = 1000
+"""A sea of this depth takes a gigabyte to explore; the next power of ten would take a hundred."""
 BSUITE_MAPPING_SEED = 42
 """The action mapping of the published bsuite sweep."""
 
@@ -142,3 +144,5 @@ def _top_left(num_states: int) -> FloatArray:
 def _check_depth(depth: int) -> None:
     if depth < 2:
         raise InvalidInputError(f"depth must be at least 2, got {depth}")
+    if depth > MOST_DEPTH:
+        raise InvalidInputError(f"depth must be at most {MOST_DEPTH} (a sea has depth²/2 states), got {depth}")

@@ -1,4 +1,4 @@
-"""Every environment by its name, with the parameter that `depth` sets."""
+"""Every environment by its name, with the parameter that `depth` sets, and Gymnasium's by their ids."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from qposterior.environments.examples import five_state, two_state
 from qposterior.environments.random_mdp import random_mdp
 from qposterior.environments.river_swim import river_swim
 from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 
 
@@ -72,9 +73,12 @@ ENVIRONMENTS: dict[str, EnvironmentEntry] = {
 
 
 def make_environment(name: str, *, depth: int | None = None, **options: Any) -> FiniteMDP:
-    """Return the `FiniteMDP` of a named environment; `depth` sets its size, `options` the rest."""
+    """Return the `FiniteMDP` of a named environment; `depth` sets its size, `options` the rest.
+
+    The id of any Gymnasium environment with a table will do too; `options` then go to `FiniteMDP.from_gymnasium`.
+    """
     if name not in ENVIRONMENTS:
-        raise unknown_name("environment", name, ENVIRONMENTS)
+        return _gymnasium_table(name, options if depth is None else options | {"depth": depth})
     entry = ENVIRONMENTS[name]
     if depth is not None:
         if entry.depth_option is None:
@@ -84,3 +88,21 @@ def make_environment(name: str, *, depth: int | None = None, **options: Any) -> 
         return entry.make_fn(**options)
     except (TypeError, OverflowError) as error:
         raise InvalidInputError(f"environment {name!r}: {error}") from error
+
+
+def _gymnasium_table(name: str, options: dict[str, Any]) -> FiniteMDP:
+    """Return the table of a Gymnasium environment; raise for one that has none, or for a name that nobody knows."""
+    import gymnasium
+
+    from qposterior.environments.problem import gymnasium_problem
+
+    if ":" not in name and name not in gymnasium.registry:
+        raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
+    of_table = {key: options.pop(key) for key in ("discount", "step_cost") if key in options}
+    problem = gymnasium_problem(make_gymnasium(name, **options), **of_table)
+    if not isinstance(problem, FiniteMDP):
+        raise InvalidInputError(
+            f"environment {name!r} has no transition table `unwrapped.P`; pass gymnasium.make({name!r}) itself to "
+            "make_agent and explore, which count successors instead"
+        )
+    return problem

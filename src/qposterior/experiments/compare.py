@@ -95,22 +95,17 @@ class Comparison:
         return Comparison(folder=self.folder, runs=runs, episodes=self.episodes[kept])
 
 
-class _TimeUpError(Exception):
-    """A run has passed its time."""
-
-
 def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Run one run and return its row and its episodes; an error or a timeout is a result too."""
     started, latest = time.perf_counter(), list[Run]()
 
     def after_episode(run: Run) -> None:
         latest[:] = [run]
-        if spec.timeout is not None and time.perf_counter() - started > spec.timeout:
-            raise _TimeUpError
 
     status, error = "done", None
     try:
         world = named_world(spec.environment, spec.env_options, depth=spec.depth)
+        world.is_quiet = True  # `make_grid` has said it
         prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
         agent = make_agent(
             spec.agent,
@@ -121,7 +116,7 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             **prior,
             **spec.agent_options,
         )
-        explore(
+        run = explore(
             agent,
             world,
             episodes=spec.episodes,
@@ -130,9 +125,9 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             until_learned=not spec.full,
             keep_transitions=False,
             callback=after_episode,
+            timeout=None if spec.timeout is None else spec.timeout - (time.perf_counter() - started),
         )
-    except _TimeUpError:
-        status = "timeout"
+        status = "timeout" if run.is_timed_out else "done"
     except (Exception, SystemExit) as problem:  # whatever an environment of one's own may do
         status, error = "failed", "".join(traceback.format_exception_only(problem)).strip()
     summary = latest[0].summary() if latest else {"episodes": 0, "seconds": time.perf_counter() - started}
@@ -162,7 +157,7 @@ def make_grid(
         raise InvalidInputError(f"none of {', '.join(entries)} takes a prior; leave it out")
     shared = {name: value for name, value in options.items() if name not in AGENTS}
     for depth in depths:
-        named_world(environment, common.get("env_options"), depth=depth)
+        _ = named_world(environment, common.get("env_options"), depth=depth).truth  # says so if there is none
     as_dict = prior if prior is None or isinstance(prior, dict) else prior_to_dict(prior)
     return [
         RunSpec(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
+from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, make_environment
-from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator, space_of_gymnasium
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError, unknown_name
 from qposterior.experiments.metrics import (
     bsuite_learning_time,
     found_episode,
@@ -24,14 +26,15 @@ from qposterior.experiments.metrics import (
     trailing_learning_time,
 )
 from qposterior.world.arrays import BoolArray, IntArray
-from qposterior.world.gymnasium_table import make_gymnasium, read_gymnasium_table
+from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import Solution, solve
 from qposterior.world.space import StateActionSpace
-from qposterior.world.structure import is_acyclic
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 EPISODE_COLUMNS = (
     "agent",
@@ -49,7 +52,12 @@ EPISODE_COLUMNS = (
     "seconds",
 )
 TRANSITION_COLUMNS = ("seed", "episode", "step", "state", "action", "reward", "next_state", "terminated")
-DEFAULT_CAP = 100
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning at its first time in this process."""
+    logger.warning(message)
 
 
 @dataclass(kw_only=True)
@@ -61,6 +69,7 @@ class World:
     mdp: FiniteMDP | None  # the table, None where the environment has none
     name: str
     cap: int  # most steps of an episode
+    is_quiet: bool = False  # somebody else has said why there is no truth
 
     @property
     def problem(self) -> FiniteMDP | StateActionSpace:
@@ -69,8 +78,15 @@ class World:
 
     @cached_property
     def truth(self) -> Solution | None:
-        """The solution of the table."""
-        return None if self.mdp is None else solve(self.mdp)
+        """The solution of the table, None where there is no table or it has no unique solution (said once)."""
+        if self.mdp is None:
+            return None
+        try:
+            return solve(self.mdp)
+        except NoUniqueSolutionError as error:
+            if not self.is_quiet:
+                _warn_once(f"{self.name}: returns are known, regret and learning time are not: {error}")
+            return None
 
     @cached_property
     def random_regret(self) -> float:
@@ -91,6 +107,7 @@ class Run:
     rows: list[dict[str, Any]] = field(default_factory=list)
     transitions: list[tuple[Any, ...]] = field(default_factory=list)
     posterior_updates: int = 0
+    is_timed_out: bool = False
     seconds: float = 0.0
     # What `explore(after=run)` goes on from: the environment's random numbers, and the pairs seen.
     rng: np.random.Generator | None = field(default=None, repr=False)
@@ -127,6 +144,7 @@ class Run:
         """The first episode with the optimal return; None if there was none, or if returns are random."""
         if (
             self.world.mdp is None
+            or self.world.truth is None
             or not self.world.mdp.is_deterministic
             or np.count_nonzero(self.world.mdp.initial) > 1
         ):
@@ -156,8 +174,9 @@ class Run:
 def make_world(environment: Any, *, cap: int | None = None, discount: float | None = None, **options: Any) -> World:
     """Return the world of a `FiniteMDP`, a Gymnasium environment or its id.
 
-    `cap` is the most steps an episode may take: by default the environment's own time limit, the longest path of a
-    problem without loops, else the larger of 100 and 4 steps per state. `options` go to `FiniteMDP.from_gymnasium`.
+    `cap` is the most steps an episode may take: by default the environment's own time limit (of its specification, or
+    `max_steps`), the longest path of a problem without loops, else the larger of 100 and 4 steps per state. `options`
+    go to `FiniteMDP.from_gymnasium`.
     """
     if cap is not None and cap < 1:
         raise InvalidInputError(f"the episode cap must be at least 1, got {cap}")
@@ -172,14 +191,10 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     step_cost = float(options.pop("step_cost", 0.0))
     made = make_gymnasium(environment, **options)
     gamma = 1.0 if discount is None else discount
-    limit = getattr(made.spec, "max_episode_steps", None)
-    if getattr(made.unwrapped, "P", None) is None:
-        space, mdp = space_of_gymnasium(made, gamma), None
-    else:
-        mdp = getattr(made.unwrapped, "mdp", None) or read_gymnasium_table(made, discount=gamma, step_cost=step_cost)
-        space = mdp.space
+    problem = gymnasium_problem(made, discount=gamma, step_cost=step_cost)
+    mdp, space = (problem, problem.space) if isinstance(problem, FiniteMDP) else (None, problem)
     name = mdp.name if mdp is not None else (made.spec.id if made.spec else type(made.unwrapped).__name__)
-    cap = cap or limit or (default_cap(mdp) if mdp is not None else DEFAULT_CAP)
+    cap = cap or time_limit(made) or default_cap(problem)
     return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
 
 
@@ -207,15 +222,6 @@ def named_world(
     return make_world(name, **({"cap": cap, "discount": discount} | given))
 
 
-def default_cap(mdp: FiniteMDP) -> int:
-    """Return the longest path of a problem without loops, else the larger of 100 and 4 steps per state."""
-    if mdp.space.layer is not None:
-        return int(mdp.space.layer.max())
-    if is_acyclic(mdp.space, mdp.transitions):
-        return mdp.space.num_states
-    return max(DEFAULT_CAP, 4 * mdp.space.num_states)
-
-
 def spawn_seeds(seed: int | np.random.SeedSequence) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
     """Return independent seeds for the environment and the agent of one run."""
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
@@ -236,31 +242,43 @@ def explore(
     depth: int | None = None,
     until_learned: bool = False,
     keep_transitions: bool = True,
-    callback: Callable[[Run], None] | None = None,
+    callback: Callable[[Run], bool | None] | None = None,
+    timeout: float | None = None,
     after: Run | None = None,
 ) -> Run:
     """Let the agent act in `env` for some episodes and return the run.
 
     `env` is a `FiniteMDP`, a Gymnasium environment or its id, or a `World`. An episode that is cut off at `cap` steps
-    has not reached a goal. `until_learned` stops at the learning time. `callback` is called after every episode.
-    The environment draws from its own stream of `seed`. If interrupted, the finished episodes stay in the run that the
-    callback saw. `after` is an earlier run of this agent (or of one it was loaded from): the episodes are added to it.
+    has not reached a goal. `until_learned` stops at the learning time. `callback` is called after every episode; the
+    run ends there if it returns False. After `timeout` seconds the run ends, in the middle of an episode or of an
+    update of the posterior if need be, with the episodes that were finished and `is_timed_out` set. The environment
+    draws from its own stream of `seed`. If interrupted, the finished episodes stay in the run that the callback saw.
+    `after` is an earlier run of this agent (or of one it was loaded from): the episodes are added to it.
+
+    Regret needs the truth. Where there is no table, or one without a unique solution, it is nan; returns are known.
     """
     if episodes < 1:
         raise InvalidInputError(f"episodes must be at least 1, got {episodes}")
+    stop_at = np.inf if timeout is None else time.perf_counter() + timeout
     world = env if isinstance(env, World) else make_world(env, cap=cap)
     if after is None:
         run = Run(agent=agent.name, world=world, seed=seed, depth=depth)
     else:
         run = deepcopy(after, {id(after.world): after.world})
-        seed, depth = run.seed, run.depth
+        seed, depth, run.is_timed_out = run.seed, run.depth, False
     rng = run.rng = run.rng or np.random.default_rng(spawn_seeds(seed)[0])
     seen = run.seen = np.zeros(world.space.num_pairs, dtype=bool) if run.seen is None else run.seen
     evaluate_fn = _plan_evaluator(world)
     _ = world.truth, world.random_regret  # solved before the clock starts
+    if hasattr(agent, "stop_at"):
+        agent.stop_at = stop_at
     for episode in range(len(run.rows) + 1, len(run.rows) + episodes + 1):
         started = time.perf_counter()
-        row, steps = _play_episode(agent, world, rng, seen)
+        played = _play_episode(agent, world, rng, seen, stop_at)
+        if played is None:
+            run.is_timed_out = True
+            break
+        row, steps = played
         elapsed = time.perf_counter() - started
         # Kept only now: an interrupted episode leaves neither a row nor transitions.
         if keep_transitions:
@@ -279,10 +297,12 @@ def explore(
             }
         )
         run.posterior_updates = agent.num_updates
-        if callback is not None:
-            callback(run)
+        if callback is not None and callback(run) is False:
+            break
         if until_learned and run.learning_time is not None:
             break
+    if hasattr(agent, "stop_at"):
+        agent.stop_at = np.inf
     return run
 
 
@@ -291,9 +311,12 @@ Step = tuple[int, int, float, int, int]
 
 
 def _play_episode(
-    agent: Agent, world: World, rng: np.random.Generator, seen: BoolArray
-) -> tuple[dict[str, Any], list[Step]]:
-    """Play one episode, mark the pairs it saw in `seen`, and return what it was worth with its steps."""
+    agent: Agent, world: World, rng: np.random.Generator, seen: BoolArray, stop_at: float
+) -> tuple[dict[str, Any], list[Step]] | None:
+    """Play one episode, mark the pairs it saw in `seen`, and return what it was worth with its steps.
+
+    None if the time was up before it was over.
+    """
     state = world.simulator.reset(rng)
     truth = world.truth
     best = float(truth.value[state]) if truth is not None else float("nan")
@@ -301,6 +324,8 @@ def _play_episode(
     total, weight, new_pairs, largest_gap, terminated = 0.0, 1.0, 0, 0.0, False
     steps: list[Step] = []
     while not terminated and len(steps) < world.cap:
+        if time.perf_counter() > stop_at:
+            return None
         action = agent.act(state)
         pair = world.space.pair(state, action)
         next_state, reward, terminated = world.simulator.step(action)

@@ -390,7 +390,7 @@ class BellmanTarget(TabularTarget):
         if self.layout.discount == 1.0 and trapped.size:
             raise NoUniqueSolutionError(
                 f"all actions of {name_states(trapped)} are known and none leads on to a goal or to anything unknown; "
-                "with discount 1 every state needs a way out (use a discount below 1)",
+                "with discount 1 every state needs a way out (add a goal, or a transition that leads to one)",
                 trapped,
             )
         if not exact:
@@ -404,7 +404,7 @@ class BellmanTarget(TabularTarget):
             if loop.size:
                 raise NoUniqueSolutionError(
                     f"the loop through {name_states(loop)} pays on average what was seen of it; with discount 1 every "
-                    "loop must lose (add a step cost, or use a discount below 1)",
+                    "loop must lose (add a step cost)",
                     loop,
                 )
 

@@ -94,7 +94,7 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Pat
 
 def _words(learned: list[int], runs: int, *, is_known: bool) -> str:
     if not is_known:
-        return "The environment has no table of its transitions: there is no truth, no regret and no learning time."
+        return "The environment has no table with a unique solution: there is no truth, no regret and no learning time."
     when = f", after {np.mean(learned):.1f} episodes on average" if learned else ""
     return f"{len(learned)} of {runs} seeds learned{when}."
 

@@ -17,6 +17,10 @@ def make_gymnasium(environment: Any, **options: Any) -> Any:
     import gymnasium
 
     if not isinstance(environment, str):
+        if not hasattr(environment, "unwrapped"):
+            raise InvalidInputError(
+                f"need a FiniteMDP, a Gymnasium environment or the id of one, got {type(environment).__name__}"
+            )
         return environment
     try:
         return gymnasium.make(environment, **options)

@@ -65,7 +65,7 @@ def solve(mdp: FiniteMDP) -> Solution:
     """
     if mdp.space.discount == 1.0:
         report, q = _solve_undiscounted(mdp)
-        _raise_unless_unique(report)
+        _raise_unless_unique(report, mdp.space.num_states)
     else:
         q = _policy_iteration(mdp, _warm_start(mdp))[0]
     value = mdp.space.maximum(q)
@@ -244,18 +244,21 @@ def _best_staying(mdp: FiniteMDP, state: int, stays: BoolArray, q: FloatArray) -
     return int(max(pairs[stays[pairs]], key=lambda k: q[k]))
 
 
-def _raise_unless_unique(report: Uniqueness) -> None:
+def _raise_unless_unique(report: Uniqueness, num_states: int) -> None:
     if not report.proper_policy_exists:
+        remedy = "add a goal, or a transition that leads to one"
+        if report.trapped_states.size == num_states:
+            remedy = "there is no goal: add one, or give a problem that never ends a discount below 1"
         raise NoUniqueSolutionError(
             f"no goal can be reached from {name_states(report.trapped_states)}; with discount 1 every state needs a "
-            "way out (add a goal or a transition, or use a discount below 1)",
+            f"way out ({remedy})",
             report.trapped_states,
         )
     if not report.improper_policies_lose:
         raise NoUniqueSolutionError(
             f"one can stay in {name_states(report.surviving_loop)} for ever at a mean reward of "
             f"{report.loop_mean_reward:.3g} a step; with discount 1 every loop must lose "
-            "(add a step cost, or use a discount below 1)",
+            "(add a step cost: step_cost=0.001 where the environment is Gymnasium's)",
             report.surviving_loop,
         )
 
