@@ -385,14 +385,3 @@ def test_compiling_is_announced_once_on_a_terminal_and_loading_is_not(tmp_path):
         said.append(shown.decode().splitlines()[:-1])
     assert [len(lines) for lines in said] == [1, 0]
     assert said[0][0].startswith("qposterior: compiling")
-
-
-def test_a_function_without_a_module_still_compiles_after_the_import():
-    import numba
-
-    import qposterior.model.kernels.compile  # noqa: F401  (listens to what Numba compiles)
-
-    names: dict = {}
-    exec("def double(x):\n    return 2 * x", names)
-    names["double"].__module__ = None
-    assert numba.njit(names["double"])(21) == 42

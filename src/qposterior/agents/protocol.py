@@ -38,7 +38,11 @@ class Observation:
 
 
 class Agent(Protocol):
-    """Acts, observes, and learns between episodes."""
+    """Acts, observes, and learns between episodes.
+
+    An agent whose updates may take long can have an attribute `stop_at` too: `explore` sets it to the time, by
+    `time.perf_counter`, after which the run is over.
+    """
 
     name: str
     transitions: str  # one of TRANSITION_KNOWLEDGE

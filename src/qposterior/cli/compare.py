@@ -91,7 +91,7 @@ def _as_text(value: Any, *, is_multiple: bool) -> str | list[str]:
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
 @click.option("--episodes", type=click.IntRange(min=1), default=1000, show_default=True, help="Most episodes a run.")
 @click.option("--full", is_flag=True, help="Go on after the learning time.")
-@click.option("--timeout", type=float, help="Most seconds a run, looked at after each episode; recorded as such.")
+@click.option("--timeout", type=float, help="Most seconds a run; its finished episodes are kept.")
 @click.option("--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True)
 @click.option("--scheduler", help="Address of a running Dask scheduler.")
 @click.option("--workers", type=click.IntRange(min=1), help="Workers on this machine (default: one a core).")
