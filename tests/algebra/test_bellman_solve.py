@@ -226,3 +226,14 @@ def test_random_components_that_are_hardly_ever_left_are_solved_or_given_up_with
         assert is_best or best.min() < -1e6
         solved += is_best
     assert solved > 200
+
+
+def test_rows_that_sum_to_one_only_up_to_the_tolerance_of_tables_are_solved():
+    # The greedy pair itself then seems better than its own value, round after round.
+    rows = np.array([[0.0, 0.9, 0.0, 0.1], [0.2, 0.2, 0.2, 0.4], [0.5, 0.0, 0.4, 0.1]])[[0, 1, 2, 1, 0, 2]]
+    for excess in (5e-9, -5e-9):
+        fine, log_det, value, _ = solve_hardly_left(rows * (1.0 + excess), 100.0 * COSTS)
+        assert fine
+        exact = solve_hardly_left(rows, 100.0 * COSTS)
+        np.testing.assert_allclose(value, exact[2], rtol=1e-6)
+        np.testing.assert_allclose(log_det, exact[1], rtol=1e-6)
