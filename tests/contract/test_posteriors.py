@@ -24,14 +24,65 @@ CASES = {
     "soft": {"prior": qp.BoundedPrior(upper=0.0, softness=1.0), "settings": QUICK},
     "reward prior": {"prior": qp.RewardPrior(upper=-0.01), "transitions": True},
     "uniform": {"tolerance": 0.8, "kernel": "uniform", "settings": QUICK},
+    "smc": {"method": "smc"},
+    "smc, ε": {"method": "smc", "tolerance": 0.8},
+    "smc, q": {"method": "smc", "tolerance": 0.8, "coordinates": "q"},
+    "smc, bounded": {"method": "smc", "prior": qp.BoundedPrior(upper=3.0)},
+    "noise, hmc": {"noise": qp.Noise(scale=1.0), "settings": QUICK, "seen": "noisy"},
+    "noise, learned": {"noise": qp.Noise(), "settings": QUICK, "seen": "noisy"},
+    "noise, exact": {"noise": qp.Noise(scale=1.0), "method": "exact", "seen": "noisy"},
+    "noise, smc": {"noise": qp.Noise(), "method": "smc", "seen": "noisy"},
+    "noise, smc, q": {"noise": qp.Noise(scale=2.0), "method": "smc", "coordinates": "q", "seen": "noisy"},
+    "dirichlet": {"settings": QUICK, "seen": "counted"},
+    "dirichlet, all successors": {
+        "transitions": qp.DirichletRows(successors="all"),
+        "settings": QUICK,
+        "seen": "counted",
+    },
+    "empirical, exact": {"transitions": "empirical", "method": "exact", "seen": "counted"},
+    "empirical, smc": {"transitions": "empirical", "method": "smc", "seen": "counted"},
+    "table, hmc": {"transitions": True, "settings": QUICK, "seen": "counted"},
+    "table, smc": {"transitions": True, "method": "smc", "seen": "counted"},
+    "simulated": {"transitions": "simulated", "settings": QUICK, "seen": "counted"},
+    "pool": {"transitions": "pool", "method": "exact", "seen": "counted"},
 }
+
+
+def experience(mdp, seen, kind):
+    """The same pairs, with readings around their rewards, or with successors counted from the rows."""
+    pairs = [(int(mdp.space.pair_state[k]), int(mdp.space.pair_action[k])) for k in seen.observed_pairs]
+    if kind == "noisy":
+        return noisy_experience(mdp, pairs, sd=1.0, readings=2, seed=1)
+    counted = qp.Experience(mdp.space, transitions="counted")
+    for (state, action), k in zip(pairs, seen.observed_pairs, strict=True):
+        for successor in mdp.transitions.row(int(k))[0]:
+            counted.record(state, action, float(mdp.rewards[k]), int(successor))
+    return counted
+
+
+def simulator(mdp):
+    """Successors by the true rows."""
+
+    def simulate(state, action, number, rng):
+        successors, probabilities = mdp.transitions.row(mdp.space.pair(state, action))
+        return rng.choice(successors, size=number, p=probabilities)
+
+    return simulate
 
 
 def compute(name, seed=0, particles=200):
     mdp, seen = random_problem("looping", 3, num_states=4)
     options = dict(CASES[name])
-    if options.get("transitions"):
-        options["transitions"] = mdp.transitions
+    if (kind := options.pop("seen", None)) is not None:
+        seen = experience(mdp, seen, kind)
+    makers = {
+        True: lambda: mdp.transitions,
+        "simulated": lambda: qp.SimulatedRows(simulate_fn=simulator(mdp), draws=20),
+        "pool": lambda: qp.SimulatorPool(simulator(mdp), draws=20),
+    }
+    rows = options.get("transitions")
+    if isinstance(rows, bool | str) and rows in makers:
+        options["transitions"] = makers[rows]()
     return mdp, qp.posterior(seen, particles=particles, seed=seed, **options)
 
 
@@ -43,6 +94,8 @@ def test_every_posterior_keeps_the_contract(name, tmp_path):
     assert post.draws.shape == (200, space.num_pairs)
     assert np.isfinite(post.draws).all()
     np.testing.assert_allclose(post.weights.sum(), 1.0)
+    assert isinstance(post.trusted, bool)
+    assert post.trusted or post.diagnostics["distrust"]
     for state in space.deciding_states:
         shares = post.prob_optimal(state)
         assert shares.shape == (space.num_actions,)
@@ -71,7 +124,9 @@ def test_every_posterior_keeps_the_contract(name, tmp_path):
     post.save(path, overwrite=True)
 
 
-@pytest.mark.parametrize("name", ["exact", "hmc", "tempering", "reward prior"])
+@pytest.mark.parametrize(
+    "name", ["exact", "hmc", "tempering", "reward prior", "smc", "noise, smc", "dirichlet", "pool"]
+)
 @pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
 def test_the_same_seed_gives_the_same_posterior(name):
     draws = [compute(name, seed=seed)[1].draws for seed in (1, 1, 2)]

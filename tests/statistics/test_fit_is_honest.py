@@ -14,6 +14,8 @@ from click.testing import CliRunner
 import qposterior as qp
 from qposterior.cli.main import cli
 from qposterior.logs.checks import check_fit
+from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.read import log_of_table
 from qposterior.report.fit_report import summary, write_fit_report
 
 COLUMNS = ["state", "action", "reward", "next_state"]
@@ -94,13 +96,22 @@ def frozen_lake_log(readings, seed):
 
 
 def test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks(tmp_path):
-    found = qp.fit(frozen_lake_log(5, 0), discount=0.98, particles=200)
-    check = next(check for check in found.checks if check.name == "loops")
-    assert not check.fits
-    assert "circle" in check.words
-    assert "step" in check.words
-    assert check.words in write_fit_report(found, tmp_path).read_text()
-    assert all(check.name != "loops" for check in qp.fit(frozen_lake_log(5, 0), discount=1.0, particles=200).checks)
+    log = log_of_table(frozen_lake_log(5, 0))
+    for discount, is_free in ((0.98, True), (1.0, False)):
+        chosen = choose(log, FitSettings(discount=discount))
+        draws = np.random.default_rng(0).normal(size=(200, chosen.seen.space.num_pairs))
+        sure = {"trusted": True, "min_bulk_ess": 200.0}
+        post = qp.Posterior(
+            space=chosen.seen.space, draws=draws, weights=np.full(200, 1 / 200), method="hand", diagnostics=sure
+        )
+        found = qp.Fit(chosen=chosen, posterior=post, checks=check_fit(log, chosen, post), log=log)
+        loops = [check for check in found.checks if check.name == "loops"]
+        assert bool(loops) == is_free
+        for check in loops:
+            assert not check.fits
+            assert "circle" in check.words
+            assert "a cost for each step" in check.words
+            assert check.words in write_fit_report(found, tmp_path).read_text()
 
 
 def test_no_noise_advice_that_estimates_a_centre_instead_of_the_mean():

@@ -34,14 +34,16 @@ class Cloud:
 
     def reweight(self, log_gain: FloatArray) -> float:
         """Multiply the weights by exp(log_gain), normalise, add log Σ W w to the evidence, and return it."""
-        total = self.log_weights + np.where(np.isnan(log_gain), -np.inf, log_gain)
-        top = total.max()
+        alive = np.isfinite(self.log_weights)
+        gain = np.where(np.isnan(log_gain) | ~alive, -np.inf, log_gain)
+        top = gain.max()
         if not np.isfinite(top):
             raise QPosteriorError("every particle has weight 0: prior and data hardly agree; use more particles")
-        # Relative to the largest first: beside a log-weight of 1e16 the log of the sum would be lost.
-        relative = total - top
-        log_sum = float(np.log(np.sum(np.exp(relative))))
-        self.log_weights = relative - log_sum
+        # Relative to the largest gain first: beside a number of 1e16 weights and the log of their sum would be lost.
+        total = self.log_weights + (gain - top)
+        shift = total.max()
+        log_sum = float(shift + np.log(np.sum(np.exp(total - shift))))
+        self.log_weights = total - log_sum
         self.log_evidence += float(top) + log_sum
         return float(top) + log_sum
 
