@@ -198,13 +198,18 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
         raise _translated(name, str(error)) from error
 
 
+def too_many_cells(most: int) -> str:
+    """Return what is wrong with a row that is longer than the header."""
+    return f"has more cells than the header, which has {most}; correct the row"
+
+
 def _translated(name: object, message: str) -> LogError:
     """Return what DuckDB found wrong, without its advice on options that a user of ours does not have."""
     line = re.search(r"Error on Line: (\d+)", message)
     row = int(line[1]) if line else None
-    cells = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
-    if cells:
-        return LogError(name, f"has {cells[2]} cells, the header {int(cells[1]) - 1}; correct the row", row)
+    cells = re.search(r"Expected Number of Columns: (\d+)", message)
+    if cells:  # fewer are padded
+        return LogError(name, too_many_cells(int(cells[1]) - 1), row)
     for sign, rule in (
         ("utf-8", NOT_UTF8),
         ("codec", NOT_UTF8),

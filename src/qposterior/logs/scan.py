@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.logs.columns import LogError, quoted
-from qposterior.logs.relations import Relation
+from qposterior.logs.relations import Relation, too_many_cells
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row:
 
 def _what_is_wrong(name: str, theirs: str, cells: tuple[Any, ...]) -> str:
     if name == "is_ragged":
-        number = sum(cell is not None for cell in cells)
-        return f"has {number} cells, the header {len(cells) - 1}; correct the row"
+        number, most = sum(cell is not None for cell in cells), len(cells) - 1
+        return too_many_cells(most) if number > most else f"has {number} cells, the header {most}; correct the row"
     cell = str(cells[0] or "")
     if name == "terminated":
         return f"{theirs} must be 1 or 0 (true or false), got {quoted(cell)}"
