@@ -34,6 +34,10 @@ LOOK = "tests/statistics/test_one_look.py::"
 UNCERTAIN = "tests/statistics/test_uncertain.py::"
 FOLDERS = "tests/invariants/test_fit_folders.py::"
 STORED = "tests/invariants/test_stored_files.py::"
+WEIGHTS = "tests/algebra/test_weights.py::"
+UNITS = "tests/invariants/test_units.py::"
+TRUST = "tests/statistics/test_trust.py::"
+HONEST = "tests/statistics/test_fit_is_honest.py::"
 
 
 @dataclass(frozen=True)
@@ -234,6 +238,38 @@ MUTATIONS = [
     Mutation("experiments/store.py", "if stored != list(columns)", "if False", "tests/invariants/test_compare.py::test_flipped_bytes_in_a_store_change_no_value_without_a_word"),
     Mutation("experiments/run_directory.py", "os.truncate(path, end)", "pass", "tests/invariants/test_run_directory.py::test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files"),
     Mutation("experiments/run_directory.py", "if hashlib.sha256(data).hexdigest() != digest", "if False", "tests/invariants/test_run_directory.py::test_a_damaged_run_is_named_by_report_and_run_again_by_resume"),
+    Mutation(CLOUD, "total = self.log_weights + (gain - top)", "total = gain - top", WEIGHTS + "test_log_weights_stay_normalised_beside_a_huge_maximum"),
+    Mutation(CLOUD, "self.log_weights + (gain - top)", "(self.log_weights + gain) - top", WEIGHTS + "test_log_weights_stay_normalised_beside_a_huge_maximum"),
+    Mutation("answers.py", "float(ratio.max()) + float(np.log(total))", "float(np.log(total))", WEIGHTS + "test_reweighting_brings_evidence_and_diagnostics_along"),
+    Mutation("answers.py", "self.trusted and effective >= ENOUGH_DRAWS", "self.trusted", WEIGHTS + "test_reweighting_brings_evidence_and_diagnostics_along"),
+    Mutation("answers.py", "np.tensordot(self.weights, values, axes=1)", "values.mean(axis=0)", WEIGHTS + "test_expectations_and_quantiles_of_anything_use_the_weights"),
+    Mutation("logs/fit.py", "self.posterior.quantile_of(value, 0.5 + side * LEVEL / 2)", "np.quantile(value, 0.5 + side * LEVEL / 2)", WEIGHTS + "test_the_value_of_a_start_is_one_weighted_distribution"),
+    Mutation("model/likelihood.py", "np.where(is_constant, 1.0, count)", "count", WEIGHTS + "test_equal_repeats_do_not_drive_a_learned_scale_to_zero"),
+    Mutation("model/likelihood.py", "learned & (count > 1.0)", "(count > 1.0)", WEIGHTS + "test_rounding_does_not_make_equal_readings_differ"),
+    Mutation("model/likelihood.py", "(SAME_READING * mean) ** 2", "0.0", WEIGHTS + "test_rounding_does_not_make_equal_readings_differ"),
+    Mutation(DENSITY, "return total - m * np.log(scale), slope, pull + n - m", "return total - n * np.log(scale), slope, pull", WEIGHTS + "test_a_pair_that_pays_the_same_each_time_tells_only_of_its_mean[student]"),
+    Mutation(DENSITY, "pull + n - m", "pull", GRADIENT + "_of_repeated_readings"),
+    Mutation(DENSITY, "squares - m", "squares - n", GRADIENT + "_of_repeated_readings"),
+    Mutation("world/space.py", "best - TIE * size", "best - TIE * (1.0 + size)", UNITS + "test_ties_are_relative_to_the_values_of_their_own_state"),
+    Mutation(POLYTOPE, "DEGENERATE * compared", "DEGENERATE * (1.0 + compared)", UNITS + "test_the_unit_of_rewards_does_not_matter"),
+    Mutation(HMC, "1e-6 * float(variance.max(initial=0.0))", "1e-6", UNITS + "test_the_unit_of_rewards_does_not_matter"),
+    Mutation("model/tabular.py", "if not self._is_compiled(\"leapfrog\"):", "if False:", "tests/invariants/test_hmc.py::test_a_density_of_ones_own_is_all_that_a_subclass_needs"),
+    Mutation("model/tabular.py", "or not self._is_compiled():\n            return x", ":\n            return x", "tests/invariants/test_hmc.py::test_a_density_of_ones_own_is_all_that_a_subclass_needs"),
+    Mutation("front_door.py", "seen = _with_table(seen, transitions)", "pass", POSTERIORS + "test_a_table_of_transitions_is_used_whatever_was_counted"),
+    Mutation("inference/trust.py", "potential_scale_reduction(split)", "np.ones(split.shape[2])", TRUST + "test_indicators_that_differ_between_chains_are_found_and_constant_ones_are_not_blamed"),
+    Mutation("inference/trust.py", "if not spread <= MAX_EVIDENCE_SPREAD:", "if False:", TRUST + "test_islands_that_disagree_are_named"),
+    Mutation("inference/trust.py", "v**2 @ (prob_optimal - centre) ** 2", "v @ (prob_optimal - centre) ** 2", TRUST + "test_islands_that_disagree_are_named"),
+    Mutation(HMC, "x = target.disperse(x, rng)", "pass", TRUST + "test_a_posterior_of_several_modes_is_right_or_distrusted"),
+    Mutation(HMC, "stayed & ~visited", "stayed & visited", TRUST + "test_states_with_more_actions_than_chains_are_scouted"),
+    Mutation("model/tabular.py", "best + margin, value)", "best - margin, value)", TRUST + "test_chains_start_with_every_action_of_every_state"),
+    Mutation("model/tabular.py", "goal - margin, raised)", "value, raised)", TRUST + "test_a_start_leaves_the_competition_where_a_seen_action_is_wanted"),
+    Mutation("front_door.py", "w * cloud.weights for w, cloud", "cloud.weights for w, cloud", TRUST + "test_islands_are_weighted_by_their_evidence"),
+    Mutation("front_door.py", "np.log(island_weight.mean())", "np.log(island_weight.sum())", TRUST + "test_islands_average_by_their_evidence"),
+    Mutation("front_door.py", "contradiction(share, exact.prob_optimal(), space)", "None", TRUST + "test_what_enumeration_can_reach_is_checked_by_it"),
+    Mutation(ONE_LOOK, "np.where(after.contains(theta), gain, -np.inf)", "gain", TRUST + "test_noisy_readings_on_loops_at_discount_one_agree_with_enumeration"),
+    Mutation("logs/fit.py", "rows.loc[rows[\"only_action\"], \"prob_optimal\"] = np.nan", "pass", HONEST + "test_the_only_action_tried_is_not_called_best"),
+    Mutation("logs/fit.py", "            rows[list(NUMBERS)] = np.nan", "            pass", HONEST + "test_draws_that_have_not_settled_give_no_answer"),
+    Mutation("logs/checks.py", "_sampler(post), _free_loop(chosen)]", "_sampler(post)]", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
 ]  # fmt: skip
 
 

@@ -16,7 +16,15 @@ import qposterior as qp
 from calibration import as_deterministic, halves, hmc_draws, rank_statistic, sequential_draws, simulate
 from learning_times import EXPECTED, learning_times
 from mutations import MUTATIONS, is_killed
-from problems import SHAPES, importance_sample, random_problem, weighted_optimality
+from problems import (
+    SHAPES,
+    competing_hub,
+    importance_sample,
+    random_problem,
+    symmetric_hub,
+    weighted_optimality,
+)
+from qposterior import front_door
 from qposterior.experiments.metrics import random_policy_regret
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.smc.annealed import AnnealedSampler
@@ -185,6 +193,43 @@ def a_thousand_cells_are_exact_in_time() -> list[Check]:
     return [("exact enumeration", text, "error ≤ 3.3e-4, 180 s", bool(fine))]
 
 
+def several_modes_are_right_or_distrusted() -> list[Check]:
+    """P(optimal) within 0.05 of quadrature, or not trusted, for 20 seeds of each method; no help by enumeration."""
+    checks = []
+    for name, make, hub, truth in (("competing", competing_hub, 10, 0.84113), ("symmetric", symmetric_hub, 5, 0.5)):
+        for method in ("exact", "hmc", "smc"):
+            wrong = trusted = 0
+            for seed in range(20):
+                post = unchecked_posterior(make()[1], prior=GaussianPrior(scale=2.0), method=method, seed=seed)
+                trusted += post.trusted
+                wrong += post.trusted and abs(post.prob_optimal(hub)[0] - truth) > 0.05
+            found = f"{wrong} wrong and trusted, {trusted} of 20 trusted"
+            checks.append((f"{name} hub, {method}", found, "0 wrong and trusted", wrong == 0))
+    return checks
+
+
+def easy_posteriors_are_trusted() -> list[Check]:
+    """Twenty problems under a wide prior, three seeds each: at least 95 % trusted, without help by enumeration."""
+    checks = []
+    for method in ("hmc", "smc"):
+        problems = [random_problem(shape, 100 + number)[1] for shape in SHAPES for number in range(4)]
+        trusted = [
+            unchecked_posterior(seen, method=method, seed=seed).trusted for seen in problems for seed in range(3)
+        ]
+        share = float(np.mean(trusted))
+        checks.append((f"easy posteriors, {method}", f"{share:.1%} of {len(trusted)} trusted", "≥ 95 %", share >= 0.95))
+    return checks
+
+
+def unchecked_posterior(seen: qp.Experience, **options) -> qp.Posterior:
+    """Return what a sampler says by itself."""
+    reach, front_door.CHECKED_PAIRS = front_door.CHECKED_PAIRS, 0
+    try:
+        return qp.posterior(seen, **options)
+    finally:
+        front_door.CHECKED_PAIRS = reach
+
+
 def mutations_are_noticed() -> list[Check]:
     """Errors put into the code on purpose; the named test must fail."""
     checks = []
@@ -204,6 +249,8 @@ SECTIONS: dict[str, Callable[[], list[Check]]] = {
     "HMC against exact enumeration": hmc_agrees_with_exact_over_repeats,
     "Simulation-based calibration": hmc_is_calibrated,
     "Calibration of the sequential samplers": sequential_samplers_are_calibrated,
+    "Posteriors of several modes": several_modes_are_right_or_distrusted,
+    "Easy posteriors": easy_posteriors_are_trusted,
     "Mutations": mutations_are_noticed,
 }
 

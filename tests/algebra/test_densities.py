@@ -162,6 +162,26 @@ def test_gradients_are_finite_differences(shape, likelihood, prior):
                 np.testing.assert_allclose(gradient[n, j], slope, atol=2e-5 * (1 + abs(slope)))
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "student", "laplace"])
+def test_gradients_are_finite_differences_of_repeated_readings(kind):
+    """One pair that paid the same five times, one that did not: the slope in a learned log-scale, in both systems."""
+    edges = [(0, 0, 1, 1.0, 0.0), (0, 1, 2, 1.0, 0.0), (1, 0, 2, 1.0, 0.0), (1, 1, 2, 1.0, 0.0)]
+    seen = qp.Experience(qp.FiniteMDP.from_edges(edges, goal=[2]).space, rewards="noisy")
+    for action, readings in ((0, [0.7] * 5), (1, [0.2, -0.4, 1.1])):
+        for reading in readings:
+            seen.record(1, action, reading, 2, row=(np.array([2]), np.array([1.0])))
+    rng = np.random.default_rng(1)
+    for target in (
+        QTarget(seen, GaussianPrior(), Noise(kind=kind)),
+        BellmanTarget(seen, GaussianPrior(), Noise(kind=kind)),
+    ):
+        x = target.initial(1, rng)
+        ends = np.repeat(x, 2, axis=0)
+        ends[:, -1] += [1e-6, -1e-6]
+        slope = np.diff(target.log_density(ends[::-1])[:, 0])[0] / 2e-6
+        np.testing.assert_allclose(target.log_density_and_grad(x)[1][0, -1], slope, atol=2e-5 * (1 + abs(slope)))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_psi_to_theta_to_psi_is_the_identity(shape):
     _, seen = random_problem(shape, 2)

@@ -19,6 +19,7 @@ from problems import (
 )
 from qposterior import front_door
 from qposterior.inference.hmc import HMCSettings, run_hmc
+from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.trust import compare_islands, describe_indicators, distrust
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.tabular import BellmanTarget, QTarget
@@ -209,6 +210,25 @@ def test_islands_average_by_their_evidence():
     found = [sampled(seen, method="smc", seed=seed)[0].log_evidence for seed in range(12)]
     ratio = np.exp(np.array(found) - exact)
     assert abs(ratio.mean() - 1.0) < 5.0 * ratio.std(ddof=1) / np.sqrt(12.0)
+
+
+@pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
+def test_islands_are_weighted_by_their_evidence(monkeypatch):
+    """Island i says that every value is i, with evidence exp(0.2 i)."""
+    _, seen = random_problem("acyclic", 104, num_states=4)
+    number = iter(range(8))
+
+    def update(sampler, _seen):
+        i = next(number)
+        sampler.cloud.theta[:] = float(i)
+        sampler.cloud.log_evidence = 0.2 * i
+
+    monkeypatch.setattr(OneLookSampler, "update", update)
+    monkeypatch.setattr(front_door, "CHECKED_PAIRS", 0)
+    post = qp.posterior(seen, method="smc", particles=1000)
+    weights = np.exp(0.2 * np.arange(8))
+    np.testing.assert_allclose(post.pair_mean, weights @ np.arange(8) / weights.sum())
+    assert post.log_evidence == pytest.approx(np.log(weights.mean()))
 
 
 def test_noisy_readings_on_loops_at_discount_one_agree_with_enumeration():
