@@ -81,7 +81,7 @@ class BootstrappedDQNAgent:
     def act(self, state: int) -> int:
         """Return the best action of the head that is followed, or at random with probability epsilon."""
         best = int(np.argmax(self.head_values(self._head, state)))
-        if self.replanning.enter(state, int(self.space.pair_index[state, best])):
+        if self.replanning.is_due(int(self.space.pair_index[state, best])):
             self._head = int(self._rng.integers(self.heads))
             best = int(np.argmax(self.head_values(self._head, state)))
         if self.epsilon > 0.0 and self._rng.random() < self.epsilon:

@@ -78,7 +78,7 @@ class ModelAgent(ABC):
         if self._plan is None:
             raise InvalidInputError("act was called before begin_episode")
         pair = int(self.space.pair_index[state, act_on(self._plan, self._step, state)])
-        if self.replanning.enter(state, pair):
+        if self.replanning.is_due(pair):
             self._replace_plan()
         action = act_on(self._plan, self._step, state)
         self._step += 1

@@ -147,7 +147,8 @@ class PosteriorSamplingAgent:
             raise InvalidInputError("act was called before begin_episode")
         due = self.redraw_every is not None and self._steps > 0 and self._steps % self.redraw_every == 0
         pair = int(self.space.pair_index[state, self._policy[state]])
-        if self.replanning.enter(state, pair, is_due=due):
+        if self.replanning.is_due(pair) or due:
+            self.replanning.begin()
             self.redraw()
         self._steps += 1
         return int(self._policy[state])
@@ -218,12 +219,7 @@ class PosteriorSamplingAgent:
             "experience": self.experience.to_text(),
             "random": state,
             "num_updates": self.num_updates,
-            "episode": [
-                sorted(self.replanning.visited),
-                sorted(self.replanning.fresh),
-                self._steps,
-                self._has_learned,
-            ],
+            "episode": [sorted(self.replanning.fresh), self._steps, self._has_learned],
             "sampler": facts,
         }
         space: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
@@ -255,8 +251,8 @@ class PosteriorSamplingAgent:
         if agent._policy is not None and agent._policy.shape != (space.num_states,):
             raise InvalidInputError(f"policy must be {space.num_states} actions, got {agent._policy.shape}")
         agent.num_updates = facts["num_updates"]
-        visited, fresh, agent._steps, agent._has_learned = facts["episode"]
-        agent.replanning.visited, agent.replanning.fresh = set(visited), set(fresh)
+        *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
+        agent.replanning.fresh = set(fresh)
         agent.sampler.unpack(stored, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
         return agent

@@ -15,14 +15,13 @@ class Replanning:
 
     Where states can be entered twice, a held plan could circle until the episode is cut off on pairs that it knew
     nothing of when it was made. By the rule ``"loops"`` a new one is due when a state is entered a second time whose
-    planned pair has become known since the plan was made. Where no state is entered twice that never happens. By
-    ``"episode"`` a plan is held to the end.
+    planned pair has become known since the plan was made (a pair becomes known where one stands, so that the state has
+    then been entered before). By ``"episode"`` a plan is held to the end.
     """
 
     rule: str = "loops"
     num_replans: int = 0  # within episodes, in all
-    visited: set[int] = field(default_factory=set)  # states entered since the plan was made
-    fresh: set[int] = field(default_factory=set)  # pairs that have become known since then
+    fresh: set[int] = field(default_factory=set)  # pairs that have become known since the plan was made
 
     def __post_init__(self) -> None:
         if self.rule not in REPLAN_RULES:
@@ -30,18 +29,16 @@ class Replanning:
 
     def begin(self) -> None:
         """A plan has just been made."""
-        self.visited.clear()
         self.fresh.clear()
 
     def learn(self, pair: int) -> None:
         """A pair has become known."""
         self.fresh.add(int(pair))
 
-    def enter(self, state: int, pair: int, *, is_due: bool = False) -> bool:
-        """Enter a state in which `pair` is planned; return whether a new plan is due first, by this rule or another."""
-        is_due = is_due or (self.rule == "loops" and state in self.visited and pair in self.fresh)
-        if is_due:
-            self.num_replans += 1
-            self.begin()
-        self.visited.add(int(state))
-        return is_due
+    def is_due(self, pair: int) -> bool:
+        """Return whether `pair`, planned for the state just entered, must wait for a new plan; count it if so."""
+        if self.rule != "loops" or pair not in self.fresh:
+            return False
+        self.num_replans += 1
+        self.begin()
+        return True
