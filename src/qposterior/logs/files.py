@@ -29,7 +29,6 @@ from qposterior.model.likelihood import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
 from qposterior.world.files import (
     CHANGED,
-    MOST_RECORD,
     check_is_file,
     entries,
     file_digest,
@@ -56,6 +55,9 @@ ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE = (
 CURRENT, GENERATIONS = "current", "generations"
 OUR_FILES = (ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE, CURRENT, GENERATIONS)
 FORMAT = "qposterior-fit 1"
+MOST_ANSWER = 2**27
+"""Bytes of an answer that are read: the 400,000 pairs for which draws can be kept take about 100 MB."""
+
 A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -226,7 +228,7 @@ def holds_fit(folder: Path) -> bool:
 def load_sums(folder: str | Path) -> Sums:
     """Return what an update of a fit goes on from."""
     path, answer = _stored(Path(folder), SUMS_FILE)
-    most = float("inf") if "files" in answer else MOST_RECORD  # known to be what was written, or not
+    most = float("inf") if "files" in answer else MOST_ANSWER  # known to be what was written, or not
     record = read_record(path, "the sums of a fit", most=most)
     with reading(path, "the sums of a fit"):
         sources = [{"name": str(one["name"]), "sha256": str(one["sha256"])} for one in record.get("sources", [])]
@@ -259,7 +261,7 @@ def _stored(folder: Path, name: str) -> tuple[Path, dict[str, Any]]:
     generation = _generation(folder)
     if not (generation / ANSWER_FILE).exists():
         raise InvalidInputError(f"{folder} holds no fit (no {ANSWER_FILE}); make one with `qposterior fit --out`")
-    answer, path = read_record(generation / ANSWER_FILE, "a fit"), generation / name
+    answer, path = read_record(generation / ANSWER_FILE, "a fit", most=MOST_ANSWER), generation / name
     with reading(path, "a fit"):
         if answer.get("format") != FORMAT:
             raise InvalidInputError(f"it is not a fit of this version ({answer.get('format')!r})")

@@ -25,7 +25,7 @@ LOCK_FILE = ".lock"
 IGNORED = (".DS_Store", "Thumbs.db", "desktop.ini", "._", ".~lock.", "~$", ".nfs", ".fuse_hidden")
 """How the names of files begin that file browsers, spreadsheets and file systems leave behind."""
 
-MOST_RECORD, MOST_ARRAYS, MOST_RATIO = 2**28, 2**30, 64
+MOST_RECORD, MOST_ARRAYS, MOST_RATIO = 2**26, 2**30, 64
 """Bytes of a record and of the arrays of an archive that are read; arrays may also be so many times the file's size."""
 
 CHANGED = "it was changed or damaged after it was written"
