@@ -12,6 +12,7 @@ demo: $(VENV)/.installed-demo
 
 test: lint browser
 	$(BIN)/python -m pytest
+	@$(BIN)/python benchmarks/stale_pages.py
 
 # The pages are tested in Debian's Chromium, which is installed where that is possible; without it those tests skip.
 browser:

@@ -13,6 +13,7 @@ from typing import Any
 from qposterior.experiments.compare import read_comparison
 from qposterior.paper.registry import FIGURES
 from result_page import table
+from stale_pages import source_line
 
 ANSWERS = {True: "holds", False: "**does not hold**", None: "not decided"}
 COMMENTS = Path(__file__).with_name("paper_comments.json")
@@ -65,7 +66,8 @@ def main() -> None:
     )
     summary = table(("name", "label in the paper", "the claim", "time"), rows)
     made = f"Made at commit {', '.join(sorted(commits))}, Python {platform.python_version()}, {os.cpu_count()} cores.\n"
-    options.out.write_text("\n".join([introduction, made, summary, *parts]), encoding="utf-8")
+    sources = source_line("paper.md", commits)
+    options.out.write_text("\n".join([introduction, made, sources, summary, *parts]), encoding="utf-8")
 
 
 if __name__ == "__main__":

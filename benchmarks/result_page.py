@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from stale_pages import SOURCES, source_line
+
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "| " + " | ".join("---" for _ in header) + " |"]
@@ -24,11 +26,13 @@ def provenance() -> str:
     )
 
 
-PROVENANCE = provenance()  # of what is about to run, not of what is there when it has run
+# Of what is about to run, not of what is there when it has run.
+PROVENANCE = provenance()
+SOURCE_LINES = {page: source_line(page) for page in SOURCES}
 
 
 def write_page(path: str | Path, title: str, introduction: str, sections: Sequence[tuple[str, str]]) -> None:
-    body = [f"# {title}\n", introduction + "\n", PROVENANCE]
+    body = [f"# {title}\n", introduction + "\n", PROVENANCE, SOURCE_LINES.get(Path(path).name, "")]
     for heading, text in sections:
         body.append(f"## {heading}\n\n{text}")
     Path(path).write_text("\n".join(body), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""Pages of measured results say which sources they were made from, and one that is out of date is listed."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "benchmarks" / "stale_pages.py"
+specification = importlib.util.spec_from_file_location("stale_pages", SCRIPT)
+stale_pages = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(stale_pages)
+
+
+def test_every_page_of_results_carries_the_hash_of_its_sources():
+    measured = {page.name for page in (ROOT / "docs").glob("*.md") if "\nMade at commit " in page.read_text()}
+    assert measured == set(stale_pages.SOURCES)
+    for name, sources in stale_pages.SOURCES.items():
+        found = stale_pages.LINE.search((ROOT / "docs" / name).read_text())
+        assert found, name
+        assert tuple(found["names"].split()) == sources
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of the sources, in which files may be changed."""
+    for path in (ROOT / stale_pages.PACKAGE).rglob("*.py"):
+        copy = tmp_path / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(stale_pages, "ROOT", tmp_path)
+    return tmp_path / stale_pages.PACKAGE
+
+
+@pytest.mark.parametrize("page", stale_pages.SOURCES)
+def test_a_page_is_stale_once_a_source_that_it_depends_on_has_changed(page, package):
+    text = f"# Page\n\nMade at commit 0000000.\n\n{stale_pages.source_line(page)}"
+    assert not stale_pages.is_stale(text, page)
+    (package / "report" / "page.py").write_text("pass")  # no number depends on it
+    assert not stale_pages.is_stale(text, page)
+    (package / "model" / "kernels" / "more.py").write_text("")
+    assert stale_pages.is_stale(text, page)
+    (package / "model" / "kernels" / "more.py").unlink()
+    assert not stale_pages.is_stale(text, page)
+    (package / "world" / "solve.py").write_bytes((package / "world" / "solve.py").read_bytes() + b"\n")
+    assert stale_pages.is_stale(text, page)
+
+
+def test_a_page_without_a_hash_or_of_several_sources_is_stale():
+    line = stale_pages.source_line("agents.md")
+    assert stale_pages.is_stale("Made at commit 0000000.\n", "agents.md")
+    assert stale_pages.is_stale(line.replace(").", ", 0123456789ab)."), "agents.md")
+
+
+def test_the_script_lists_pages_and_never_fails():
+    listed = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True).stdout
+    assert all(line.startswith("stale: docs/") for line in listed.splitlines()) or "no page" in listed
