@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_count, check_number, check_numbers, check_type, shown
+from qposterior.checks import make_rng as make_rng
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import StateActionSpace
 
-if TYPE_CHECKING:
-    import xarray as xr
-
 FORMAT = "qposterior-posterior 1"
 FACTS = ("method", "log_evidence", "diagnostics", "settings", "chains")
 """What a file keeps beside the arrays."""
 
+WEIGHT_ERROR = 1e-6
+"""How far from 1 the sum of weights may lie."""
+
 ENOUGH_DRAWS = 100.0
 """Effective draws below which an answer is not trusted."""
-
-
-def make_rng(seed: Any) -> np.random.Generator:
-    """Return the generator of an int, a SeedSequence or a Generator."""
-    return np.random.default_rng(seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +45,21 @@ class Posterior:
     noise_scale: FloatArray | None = None  # (N,)  draws of a learned reward scale
     exact_tables: FloatArray | None = None  # (3, K)  exact P(optimal), mean and sd
     enumeration: Enumeration | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_type("space", self.space, StateActionSpace)
+        draws, weights = check_numbers("draws", self.draws), check_numbers("weights", self.weights)
+        if draws.shape != (weights.size, self.space.num_pairs) or weights.shape != (weights.size,) or not weights.size:
+            raise InvalidInputError(
+                f"draws must have a row for each weight and a column for each of the {self.space.num_pairs} pairs, got "
+                f"{draws.shape} with weights {weights.shape}"
+            )
+        if not np.isfinite(draws).all():
+            raise InvalidInputError(f"draws must be finite, got {draws[~np.isfinite(draws)][0]}")
+        if not (np.all(weights >= 0.0) and abs(weights.sum() - 1.0) <= WEIGHT_ERROR):
+            raise InvalidInputError(f"weights must be 0 or more and sum to 1, got {shown(weights)}")
+        if weights.size % check_count("chains", self.chains):
+            raise InvalidInputError(f"chains must divide the {weights.size} draws, got {self.chains}")
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -73,8 +88,7 @@ class Posterior:
 
     def quantile_of(self, values: FloatArray, level: float) -> FloatArray:
         """Return the posterior quantile of ``(N, ...)`` values: the least with at least `level` of the weight."""
-        if not 0.0 <= level <= 1.0:
-            raise InvalidInputError(f"level must lie in [0, 1], got {level}")
+        check_number("level", level, "[0, 1]")
         if np.ptp(self.weights) == 0.0:  # nothing to add up: the value at that rank
             rank = max(int(np.ceil(level * self.weights.size * (1.0 - 1e-12))) - 1, 0)
             return np.asarray(np.partition(values, rank, axis=0)[rank])
@@ -105,11 +119,12 @@ class Posterior:
 
         From the cells where the method is exact and the posterior was computed here; from the draws otherwise.
         """
+        check_type("policy", policy, Mapping)
+        pairs = [self.space.pair(state, action) for state, action in policy.items()]
         if not policy:
             return 1.0
         if self.enumeration is not None and ties == "uniform":
             return self.enumeration.prob_policy(policy)
-        pairs = [self.space.pair(state, action) for state, action in policy.items()]
         return float(self.expectation(np.prod(self.space.optimal_share(self.draws, ties)[:, pairs], axis=1)))
 
     # -- draws ---------------------------------------------------------------------------------------------------------
@@ -122,9 +137,9 @@ class Posterior:
         mixing was said of the old weights; the new draws are trusted while the old ones were and the weights leave
         `ENOUGH_DRAWS` effective ones.
         """
-        ratio = np.asarray(log_ratio, dtype=float)
-        if ratio.shape != self.weights.shape or np.isnan(ratio).any() or not np.isfinite(ratio).any():
-            raise InvalidInputError(f"log_ratio must be {self.weights.size} numbers, not nan and not all −inf")
+        ratio = check_numbers("log_ratio", log_ratio)
+        if ratio.shape != self.weights.shape or not np.all(ratio < np.inf) or not np.isfinite(ratio).any():
+            raise InvalidInputError(f"log_ratio must be {self.weights.size} numbers, not nan or inf and not all −inf")
         weights = self.weights * np.exp(ratio - ratio.max())
         total = float(weights.sum())
         if not total > 0.0:
@@ -175,7 +190,8 @@ class Posterior:
         return float(1.0 / np.sum(self.weights**2))
 
     def _choose(self, num: int, seed: Any) -> IntArray:
-        return np.asarray(make_rng(seed).choice(self.weights.size, size=num, p=self.weights))
+        size = check_count("num", num, 0)
+        return np.asarray(make_rng(seed).choice(self.weights.size, size=size, p=self.weights))
 
     # -- files and friends ---------------------------------------------------------------------------------------------
 
@@ -208,9 +224,10 @@ class Posterior:
             _check_stored(found)
             return found
 
-    def to_arviz(self, *, seed: Any = 0) -> xr.DataTree:
+    def to_arviz(self, *, seed: Any = 0) -> Any:
         """Return the draws in the ArviZ schema: `posterior`, weights in `sample_stats`, and `posterior_resampled`.
 
+        What the installed ArviZ takes: an `InferenceData` before its version 1, else (and without ArviZ) a `DataTree`.
         ArviZ itself knows no weights: use `posterior` with `sample_stats.weight`, or the equally weighted view, drawn
         by the weights with replacement.
         """
@@ -230,13 +247,17 @@ class Posterior:
             variables["noise_scale"] = (dimensions[:2], self.noise_scale.reshape(self.chains, -1))
         again = self.draws[self._choose(self.weights.size, seed)]
         attributes = {"method": self.method, "inference_library": "qposterior"}
-        return xr.DataTree.from_dict(
-            {
-                "/posterior": xr.Dataset(variables, coords=coordinates, attrs=attributes),
-                "/sample_stats": xr.Dataset(stats),
-                "/posterior_resampled": xr.Dataset({"q": (dimensions, again.reshape(shape))}, coords=coordinates),
-            }
-        )
+        groups = {
+            "posterior": xr.Dataset(variables, coords=coordinates, attrs=attributes),
+            "sample_stats": xr.Dataset(stats),
+            "posterior_resampled": xr.Dataset({"q": (dimensions, again.reshape(shape))}, coords=coordinates),
+        }
+        if not _arviz_takes_inference_data():
+            return xr.DataTree.from_dict(groups)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # it announces its next generation when it is imported
+            import arviz
+        return arviz.InferenceData(**groups)
 
     def __repr__(self) -> str:
         lines = [
@@ -261,18 +282,21 @@ class Posterior:
         return "\n".join(lines)
 
 
+def _arviz_takes_inference_data() -> bool:
+    """Return whether the ArviZ that is installed is older than 1.0, the first to take a `DataTree`."""
+    try:
+        return int(version("arviz").partition(".")[0]) < 1
+    except PackageNotFoundError:
+        return False
+
+
 def _check_stored(found: Posterior) -> None:
-    """Raise unless the arrays of a file belong together and the weights are probabilities."""
+    """Raise unless what a file holds beside the draws and weights, which are checked anyway, belongs to them."""
     num, pairs = found.draws.shape
-    expected = {"draws": (num, found.space.num_pairs), "weights": (num,), "noise_scale": (num,)}
-    for name, shape in (expected | {"exact_tables": (3, pairs)}).items():
+    for name, shape in {"noise_scale": (num,), "exact_tables": (3, pairs)}.items():
         array = getattr(found, name)
         if array is not None and (array.shape != shape or array.dtype.kind != "f"):
             raise InvalidInputError(f"{name} must be {shape} numbers, got {array.shape} of type {array.dtype}")
-    if not np.isfinite(found.draws).all():
-        raise InvalidInputError("some draws are not finite")
-    if not (np.all(found.weights >= 0.0) and abs(found.weights.sum() - 1.0) < 1e-6):  # nan is neither
-        raise InvalidInputError("the weights must be 0 or more and sum to 1")
-    if num % int(found.chains) or not all(isinstance(value, dict) for value in (found.diagnostics, found.settings)):
+    if not all(isinstance(value, dict) for value in (found.diagnostics, found.settings)):
         raise InvalidInputError("its facts are not those of a posterior")
     float(found.log_evidence)

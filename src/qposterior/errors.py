@@ -23,6 +23,10 @@ __all__ = [
 ]
 
 
+MOST_NAMES = 16
+"""Names that a message lists: of more than these the first ones."""
+
+
 class QPosteriorError(Exception):
     """Anything that went wrong for a reason the caller can do something about."""
 
@@ -50,12 +54,13 @@ class MissingExtraError(QPosteriorError, ImportError):
         super().__init__(f'{purpose} needs an optional dependency: pip install "qposterior[{extra}]"')
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InvalidInputError:
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> InvalidInputError:
     """Return the error for a `name` that is not among the `known` ones, with the nearest name as a suggestion."""
-    known = sorted(known)
-    close = get_close_matches(name, known, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-    return InvalidInputError(f"unknown {kind} {name!r}; {hint}")
+    known = list(known)
+    close = get_close_matches(name, known, n=1, cutoff=0.4) if isinstance(name, str) else []
+    listed = ", ".join(sorted(known) if len(known) <= MOST_NAMES else [*known[:MOST_NAMES], "…"])
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {listed}"
+    return InvalidInputError(f"unknown {kind} {repr(name)[:60]}; {hint}")
 
 
 def name_states(states: Iterable[int], limit: int = 8) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from qposterior.answers import Posterior, make_rng
+from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, shown
 from qposterior.errors import InvalidInputError, QPosteriorError, name_states, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, run_hmc
@@ -22,7 +23,7 @@ from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, distrust
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
-from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
+from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
@@ -34,6 +35,14 @@ from qposterior.world.transitions import TransitionTable
 
 METHODS = ("exact", "hmc", "tempering", "smc")
 COORDINATES = ("bellman", "q")
+USED_BY = {
+    "settings": ("hmc", "tempering", "smc"),
+    "features": ("hmc", "tempering"),
+    "progress_fn": ("hmc", "tempering"),
+    "max_cells": ("exact",),
+}
+"""Arguments that some methods have no use for: given to another one they are refused, not ignored."""
+
 Settings = TypeVar("Settings", HMCSettings, AnnealedSettings, OneLookSettings)
 CHECKED_CELLS, CHECKED_PAIRS = 64, 64
 """Up to this size what was sampled is checked against enumeration, which costs a fraction of the sampling there."""
@@ -82,20 +91,25 @@ def posterior(
       counted (a `RewardPrior` needs it).
     - `particles`: how many draws are returned, whatever the method. `seed`: an int, a SeedSequence or a Generator.
     - `settings`: an `HMCSettings` for hmc and tempering; an `AnnealedSettings` or `OneLookSettings` for smc.
+      `max_cells` is the limit of exact, `progress_fn` gets (iterations done, most) of the chains.
+
+    An argument that the chosen way has no use for is an error.
     """
     prior = GaussianPrior() if prior is None else prior
-    _check(method, coordinates, particles, noise, tolerance)
+    given = dict(locals())
+    _check_each(given)
+    _check_all_are_used(given)
     chain_settings = _settings_of(HMCSettings, settings) if method in ("hmc", "tempering") else None
     likelihood: Likelihood = Tolerance(tolerance=tolerance, kernel=kernel) if noise is None else noise
     rows = _unknown_rows(seen, transitions, prior, method, coordinates)
+    if rows is not None and features is not None:
+        raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')
     if transitions == "empirical":
         seen = seen.with_frequencies()
     elif isinstance(transitions, TransitionTable) and not isinstance(prior, RewardPrior):
         seen = _with_table(seen, transitions)
     elif isinstance(transitions, SimulatorPool):
         seen = transitions.grow(seen)
-    if features is not None and (method not in ("hmc", "tempering") or isinstance(prior, RewardPrior)):
-        raise InvalidInputError('a linear Q (features=) takes method="hmc" or "tempering" and a GaussianPrior')
     rng = make_rng(seed)
     described = {
         "prior": prior_to_dict(prior),
@@ -188,15 +202,53 @@ def _cross_checked(
     return replace(post, diagnostics=post.diagnostics | checked)
 
 
-def _check(method: str, coordinates: str, particles: int, noise: Noise | None, tolerance: float | FloatArray) -> None:
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
-    if coordinates not in COORDINATES:
-        raise unknown_name("coordinate system", coordinates, COORDINATES)
-    if particles < 1:
-        raise InvalidInputError(f"particles must be at least 1, got {particles}")
-    if noise is not None and np.any(tolerance):
+def _check_each(given: dict[str, Any]) -> None:
+    """Raise where an argument of `posterior` is not what it must be, whatever the others are."""
+    check_type("seen", given["seen"], Experience)
+    check_prior(given["prior"])
+    check_choice("method", given["method"], METHODS)
+    check_choice("coordinate system", given["coordinates"], COORDINATES)
+    for name in ("particles", "max_cells"):
+        check_count(name, given[name])
+    if given["noise"] is not None:
+        check_type("noise", given["noise"], Noise)
+    if given["transitions"] is not None:
+        kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
+        check_type("transitions", given["transitions"], kinds)
+    if given["progress_fn"] is not None:
+        check_callable("progress_fn", given["progress_fn"])
+    observed = given["seen"].num_observed
+    if np.shape(check_numbers("tolerance", given["tolerance"])) not in ((), (observed,)):
+        raise InvalidInputError(
+            f"tolerance must be one number, or one for each of the {observed} pairs seen, got "
+            f"{shown(given['tolerance'])}"
+        )
+    if given["features"] is not None:
+        check_numbers("features", given["features"])
+
+
+def _check_all_are_used(given: dict[str, Any]) -> None:
+    """Raise for an argument that was given and that nothing on the way to this posterior would look at."""
+    method, coordinates, kernel = given["method"], given["coordinates"], given["kernel"]
+    is_given = {name: given[name] is not None for name in USED_BY} | {"max_cells": given["max_cells"] != MOST_CELLS}
+    for name, methods in USED_BY.items():
+        if is_given[name] and method not in methods:
+            raise InvalidInputError(f"{name} is for method {' and '.join(methods)}, not for {method!r}; leave it out")
+    is_tolerant = bool(np.any(given["tolerance"]))
+    if given["noise"] is not None and is_tolerant:
         raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
+    if given["noise"] is not None and kernel != "gaussian":
+        raise InvalidInputError(f"a kernel belongs to a tolerance, not to noise; leave kernel={shown(kernel)} out")
+    if kernel == "uniform" and not is_tolerant:
+        raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
+    if isinstance(given["prior"], RewardPrior):
+        if method != "hmc" or coordinates != "bellman":
+            raise InvalidInputError(
+                f"a RewardPrior has its own way and coordinates; leave out method={method!r}, {coordinates=}"
+            )
+        for name in ("features", "progress_fn"):
+            if is_given[name]:
+                raise InvalidInputError(f"{name} is for a prior on Q, not for a RewardPrior; leave it out")
 
 
 def _unknown_rows(
@@ -397,6 +449,8 @@ def _reward_posterior(
     target = RewardTarget(seen, table, prior, likelihood)
     if not target.is_conjugate:
         return _announced(_chain_posterior(target, run_hmc(target, rng, settings), "hmc", particles, seen, described))
+    if settings is not None:
+        raise InvalidInputError("under this RewardPrior draws are independent, without a chain: leave `settings` out")
     return Posterior(
         space=seen.space,
         draws=target.to_q(target.draw(particles, rng)),

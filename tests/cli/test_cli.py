@@ -183,7 +183,7 @@ def test_a_json_file_is_not_overwritten_without_force(tmp_path):
         (["explore", "deep-sea", "--out", "/proc/nowhere"], "cannot write"),
         (["explore", "deep-sea", "--json", "/nowhere/x.json"], "no directory"),
         (["explore", "deep-sea", "--env-option", "depth"], "KEY=VALUE"),
-        (["explore", "deep-sea", "--env-option", "depth=[1]"], "deep-sea"),
+        (["explore", "deep-sea", "--env-option", "depth=[1]"], "depth must be a whole number"),
         (["explore", "two-state", "--depth", "3"], "no depth"),
         (["explore", "deep-sea", "--agent", "abrl", "--prior", "gausian"], "did you mean 'gaussian'"),
         (["explore", "deep-sea", "--agent", "abrl", "--prior", "gaussian:scale=-1"], "positive"),

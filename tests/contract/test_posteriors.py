@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError
+
 import numpy as np
 import pytest
 
@@ -180,6 +182,31 @@ def test_arviz_form_has_weights_and_an_equally_weighted_view():
     assert rows <= {(1.0, 0.0), (2.0, 5.0), (3.0, 3.0)}
 
 
+def test_the_arviz_that_is_installed_summarises_a_posterior():
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what ArviZ warns of when it is imported or summarises is its own affair
+        import arviz
+
+        draws = np.random.default_rng(0).normal([1.0, -2.0], 0.5, (200, 2))
+        post = qp.Posterior(space=handmade().space, draws=draws, weights=np.full(200, 0.005), method="hand", chains=4)
+        summary = arviz.summary(post.to_arviz())
+    np.testing.assert_allclose(summary["mean"].astype(float), draws.mean(axis=0), atol=0.06)
+
+
+def test_without_arviz_its_form_is_a_data_tree(monkeypatch):
+    import xarray as xr
+
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("qposterior.answers.version", missing)
+    assert isinstance(handmade().to_arviz(), xr.DataTree)
+    monkeypatch.setattr("qposterior.answers.version", lambda name: "1.3.0")
+    assert isinstance(handmade().to_arviz(), xr.DataTree)
+
+
 def test_arviz_form_goes_to_a_netcdf_file_and_back(tmp_path):
     import xarray as xr
 
@@ -254,7 +281,8 @@ def test_paying_loops_and_traps_are_named_with_the_remedy():
 @pytest.mark.parametrize("method", ["hmc", "exact"])
 def test_a_loop_of_mean_zero_is_finite(method):
     mdp = qp.make_environment("two-state", rewards=[0.0, -1.0])
-    post = qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0)]), method=method, settings=QUICK)
+    settings = QUICK if method == "hmc" else None
+    post = qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0)]), method=method, settings=settings)
     assert np.isfinite(post.mean()[0]).all()
     np.testing.assert_allclose(post.prob_optimal(0), [0.5, 0.5])  # the two tie: waiting costs nothing
 

@@ -307,5 +307,5 @@ def test_tempering_keeps_tolerances_that_differ_by_pair():
     chains = qp.posterior(seen, method="tempering", particles=2000, **options)
     exact = qp.posterior(seen, method="exact", particles=1, **options)
     np.testing.assert_allclose(chains.sd()[0], exact.sd()[0], rtol=0.15)
-    with pytest.raises(qp.InvalidInputError, match="linear Q"):
+    with pytest.raises(qp.InvalidInputError, match="features is for method hmc"):
         qp.posterior(seen, method="exact", features=np.ones((2, 1)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.answers import make_rng
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_number
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -33,10 +33,10 @@ class BayesianQLearningAgent:
         transitions: str = "revealed",
         seed: Any = 0,
     ) -> None:
-        if mean_count <= 0.0 or shape <= 1.0 or rate <= 0.0:
-            raise InvalidInputError(
-                f"mean_count and rate must be positive and shape above 1, got {mean_count}, {rate} and {shape}"
-            )
+        check_number("mean", mean)
+        check_number("mean_count", mean_count, "(0, inf)")
+        check_number("shape", shape, "(1, inf)")
+        check_number("rate", rate, "(0, inf)")
         self.space = space
         self.transitions = check_transitions(transitions)
         self.num_updates = 0

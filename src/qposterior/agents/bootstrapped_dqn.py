@@ -10,7 +10,7 @@ from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.q_ensemble import EnsembleSettings, draw_weights, ensemble_functions
 from qposterior.agents.replanning import Replanning
 from qposterior.answers import make_rng
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_count, check_number
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -50,11 +50,12 @@ class BootstrappedDQNAgent:
         counts = {"heads": heads, "hidden": hidden, "batch_size": batch_size, "replay_capacity": replay_capacity}
         counts |= {"min_replay": min_replay, "train_every": train_every, "target_every": target_every}
         for what, value in counts.items():
-            if value < 1:
-                raise InvalidInputError(f"{what} must be at least 1, got {value}")
+            check_count(what, value)
         for what, share in (("mask_probability", mask_probability), ("epsilon", epsilon), ("discount", discount)):
-            if not 0.0 <= share <= 1.0:
-                raise InvalidInputError(f"{what} must lie in [0, 1], got {share}")
+            check_number(what, share, "[0, 1]")
+        for what, size in (("prior_scale", prior_scale), ("noise_scale", noise_scale)):
+            check_number(what, size, "[0, inf)")
+        check_number("learning_rate", learning_rate, "(0, inf)")
         self.space, self.transitions = space, check_transitions(transitions)
         self.heads, self.batch_size, self.epsilon = heads, batch_size, epsilon
         self.min_replay, self.train_every, self.target_every = min_replay, train_every, target_every

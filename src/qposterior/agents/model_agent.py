@@ -9,6 +9,7 @@ from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.replanning import Replanning
 from qposterior.answers import make_rng
+from qposterior.checks import check_count
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
@@ -38,8 +39,7 @@ class ModelAgent(ABC):
         replan: str = "loops",
         seed: Any = 0,
     ) -> None:
-        if horizon < 1:
-            raise InvalidInputError(f"horizon must be at least 1, got {horizon}")
+        check_count("horizon", horizon)
         self.transitions = check_transitions(transitions)
         if transitions == "known" and table is None:
             raise InvalidInputError(f'{self.name} with transitions="known" needs the table of all rows: table=')

@@ -12,14 +12,22 @@ import numpy as np
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.replanning import Replanning
 from qposterior.answers import Posterior, make_rng
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_count, check_number, check_type
+from qposterior.errors import InvalidInputError
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, load_kernels
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
-from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior, prior_from_dict, prior_to_dict
+from qposterior.model.prior import (
+    BoundedPrior,
+    GaussianPrior,
+    RewardPrior,
+    check_prior,
+    prior_from_dict,
+    prior_to_dict,
+)
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.files import load_arrays, reading, save_arrays
@@ -68,6 +76,14 @@ class PosteriorSamplingAgent:
     ) -> None:
         self._settings = {k: v for k, v in locals().items() if k not in ("self", "space", "prior", "noise", "seed")}
         _check(particles, redraw_every, ties, inference, deadline)
+        check_type("space", space, StateActionSpace)
+        check_choice("coordinate system", coordinates, ("q", "bellman"))
+        check_count("pilot_updates", pilot_updates, 0)
+        check_count("moves", moves, 0)
+        if tolerance is not None:
+            check_number("tolerance", tolerance, "(0, inf)")
+        if noise is not None:
+            check_type("noise", noise, Noise)
         self.name = NAMES[inference]
         counted = check_transitions(transitions) == "dirichlet"
         if counted and inference != "one-look":
@@ -77,6 +93,9 @@ class PosteriorSamplingAgent:
         self.deadline, self.stop_at = deadline, np.inf
         self.num_updates = 0
         self.prior = GaussianPrior() if prior is None else prior
+        check_prior(self.prior)
+        if isinstance(self.prior, RewardPrior):
+            raise InvalidInputError("this agent takes a prior on Q; for a RewardPrior use make_agent('abrl', ...)")
         self.noise = noise
         if rewards == "noisy" and noise is None:
             self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
@@ -120,6 +139,7 @@ class PosteriorSamplingAgent:
 
     def begin_episode(self, state: int) -> None:
         """Draw a policy; the particles know of the last episode since it ended."""
+        self.space.check_state(state)
         self.replanning.begin()
         self._steps = 0
         self.redraw()
@@ -145,6 +165,7 @@ class PosteriorSamplingAgent:
         """Return the held policy's action, drawing another policy first where one is due."""
         if self._policy is None:
             raise InvalidInputError("act was called before begin_episode")
+        self.space.check_state(state)
         due = self.redraw_every is not None and self._steps > 0 and self._steps % self.redraw_every == 0
         pair = int(self.space.pair_index[state, self._policy[state]])
         if self.replanning.is_due(pair) or due:
@@ -155,6 +176,7 @@ class PosteriorSamplingAgent:
 
     def observe(self, observation: Observation) -> None:
         """Add to the experience; the particles follow when a policy is next drawn."""
+        check_type("observation", observation, Observation)
         self._has_learned = False
         if observation.record_in(self.experience):
             self.replanning.learn(self.space.pair(observation.state, observation.action))
@@ -268,13 +290,10 @@ def _check_particles(stored: dict[str, Any], num_pairs: int, particles: int) -> 
 
 
 def _check(particles: int, redraw_every: int | None, ties: str, inference: str, deadline: float | None) -> None:
-    if particles < 2:
-        raise InvalidInputError(f"particles must be at least 2, got {particles}")
-    if redraw_every is not None and redraw_every < 1:
-        raise InvalidInputError(f"redraw_every must be at least 1, got {redraw_every}")
-    if ties not in TIE_RULES:
-        raise unknown_name("tie rule", ties, TIE_RULES)
-    if inference not in NAMES:
-        raise unknown_name("inference", inference, NAMES)
-    if deadline is not None and deadline <= 0.0:
-        raise InvalidInputError(f"deadline must be positive seconds, got {deadline}")
+    check_count("particles", particles, 2)
+    if redraw_every is not None:
+        check_count("redraw_every", redraw_every)
+    check_choice("tie rule", ties, TIE_RULES)
+    check_choice("inference", inference, NAMES)
+    if deadline is not None:
+        check_number("deadline", deadline, "(0, inf)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from qposterior.errors import unknown_name
+from qposterior.checks import check_choice
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience, Row
 
@@ -74,6 +74,4 @@ class Agent(Protocol):
 
 def check_transitions(transitions: str) -> str:
     """Return the given kind of knowledge, or raise with the nearest name."""
-    if transitions not in TRANSITION_KNOWLEDGE:
-        raise unknown_name("kind of transitions", transitions, TRANSITION_KNOWLEDGE)
-    return transitions
+    return check_choice("kind of transitions", transitions, TRANSITION_KNOWLEDGE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_number
 from qposterior.world.arrays import FloatArray
 from qposterior.world.space import StateActionSpace
 
@@ -38,8 +38,7 @@ class PSRLAgent(DeterministicPSRLAgent):
         alpha = space.num_states**-0.5 if concentration is None else concentration
         super().__init__(space, reward_mean=reward_mean, concentration=alpha, transitions=transitions, **settings)
         for name, value in (("repeats", repeats), ("mean_count", mean_count), ("shape", shape), ("rate", rate)):
-            if value <= 0:
-                raise InvalidInputError(f"{name} must be positive, got {value}")
+            check_number(name, value, "(0, inf)")
         self.repeats, self.mean_count, self.shape, self.rate = repeats, mean_count, shape, rate
 
     def draw_rewards(self) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_number
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
@@ -43,12 +43,10 @@ class DeterministicPSRLAgent(ModelAgent):
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
-        if successors not in SUCCESSOR_RULES:
-            raise unknown_name("rule for the successors of unseen pairs", successors, SUCCESSOR_RULES)
-        if reward_scale < 0.0:
-            raise InvalidInputError(f"reward_scale must be 0 or more, got {reward_scale}")
-        if concentration <= 0.0:
-            raise InvalidInputError(f"concentration must be positive, got {concentration}")
+        check_choice("rule for the successors of unseen pairs", successors, SUCCESSOR_RULES)
+        check_number("reward_mean", reward_mean)
+        check_number("reward_scale", reward_scale, "[0, inf)")
+        check_number("concentration", concentration, "(0, inf)")
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
         self.successors = successors
         self._nothing_left_to_draw = False

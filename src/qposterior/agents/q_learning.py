@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.answers import make_rng
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_number
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -31,10 +31,9 @@ class QLearningAgent:
         transitions: str = "revealed",
         seed: Any = 0,
     ) -> None:
-        if not 0.0 <= epsilon <= 1.0:
-            raise InvalidInputError(f"epsilon must lie in [0, 1], got {epsilon}")
-        if not 0.0 < learning_rate <= 1.0:
-            raise InvalidInputError(f"learning_rate must lie in (0, 1], got {learning_rate}")
+        check_number("epsilon", epsilon, "[0, 1]")
+        check_number("learning_rate", learning_rate, "(0, 1]")
+        check_number("initial_value", initial_value)
         self.space = space
         self.transitions = check_transitions(transitions)
         self.epsilon = epsilon

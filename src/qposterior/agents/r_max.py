@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_count, check_number
 from qposterior.world.arrays import BoolArray, IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -34,9 +34,8 @@ class RMaxAgent(ModelAgent):
         super().__init__(space, transitions=transitions, **settings)
         noisy = self.transitions == "dirichlet" or self.experience.rewards == "noisy"
         self.known_after = known_after if known_after is not None else 10 if noisy else 1
-        if self.known_after < 1:
-            raise InvalidInputError(f"known_after must be at least 1, got {self.known_after}")
-        self.max_reward = float(max_reward)
+        check_count("known_after", self.known_after)
+        self.max_reward = check_number("max_reward", max_reward)
         self._planned_for: BoolArray | None = None
 
     def make_plan(self) -> IntArray:

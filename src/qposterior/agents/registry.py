@@ -18,8 +18,9 @@ from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.agents.rlsvi import RLSVIAgent
 from qposterior.agents.ucbvi import UCBVIAgent
+from qposterior.checks import check_choice, check_count, make_rng
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
-from qposterior.errors import InvalidInputError, MissingExtraError, unknown_name
+from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.model.prior import Prior, RewardPrior
 from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
@@ -173,9 +174,7 @@ AGENTS: dict[str, AgentEntry] = {
 
 def find_agent(name: str) -> AgentEntry:
     """Return the entry of an agent whose dependencies are there, or raise with the nearest name or what to install."""
-    if name not in AGENTS:
-        raise unknown_name("agent", name, AGENTS)
-    entry = AGENTS[name]
+    entry = AGENTS[check_choice("agent", name, AGENTS)]
     if not all(map(_is_installed, entry.modules)):
         raise MissingExtraError(f"agent {name}", entry.extra)
     return entry
@@ -205,11 +204,12 @@ def make_agent(
     take.
     """
     entry = find_agent(name)
+    make_rng(seed)  # a bad one is named here, whatever the agent
     if not isinstance(problem, FiniteMDP | StateActionSpace):
         environment = make_gymnasium(problem)
         problem = gymnasium_problem(environment)
         horizon = time_limit(environment) if horizon is None else horizon
-    horizon = default_cap(problem) if horizon is None else horizon
+    horizon = default_cap(problem) if horizon is None else check_count("horizon", horizon)
     given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
     if isinstance(problem, FiniteMDP):
         space = problem.space

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.model_agent import ModelAgent
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_number
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -31,8 +31,8 @@ class RLSVIAgent(ModelAgent):
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
-        if noise_sd <= 0.0 or prior_sd <= 0.0:
-            raise InvalidInputError(f"noise_sd and prior_sd must be positive, got {noise_sd} and {prior_sd}")
+        check_number("noise_sd", noise_sd, "(0, inf)")
+        check_number("prior_sd", prior_sd, "(0, inf)")
         self.noise_sd, self.prior_sd = noise_sd, prior_sd
 
     def make_plan(self) -> IntArray:

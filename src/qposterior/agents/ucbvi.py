@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.model_agent import ModelAgent
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_number
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.space import StateActionSpace
 
@@ -36,11 +36,11 @@ class UCBVIAgent(ModelAgent):
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
-        if bonus_scale < 0.0 or not 0.0 < failure < 1.0:
-            raise InvalidInputError(
-                f"bonus_scale must be 0 or more and failure in (0, 1), got {bonus_scale} and {failure}"
-            )
-        self.max_reward, self.bonus_scale, self.failure = float(max_reward), bonus_scale, failure
+        check_number("bonus_scale", bonus_scale, "[0, inf)")
+        check_number("failure", failure, "(0, 1)")
+        if min_reward is not None:
+            check_number("min_reward", min_reward)
+        self.max_reward, self.bonus_scale, self.failure = check_number("max_reward", max_reward), bonus_scale, failure
         self.size = max(abs(max_reward), 0.0 if min_reward is None else abs(min_reward))
 
     def make_plan(self) -> IntArray:

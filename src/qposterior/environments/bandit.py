@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qposterior.checks import check_number, check_numbers
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.mdp import FiniteMDP
 
@@ -16,7 +17,7 @@ def bandit(means: Sequence[float] = (0.0, 0.5, 1.0), noise: str = "gaussian", re
 
     ``noise="gaussian"`` adds N(0, reward_sd²) to the mean of the arm; ``"bernoulli"`` pays 1 with that probability.
     """
-    arms = np.asarray(means, dtype=float)
+    arms = check_numbers("means", means)
     if arms.ndim != 1 or arms.size == 0:
         raise InvalidInputError(f"means must list at least one arm, got {means!r}")
     if noise == "bernoulli":
@@ -24,7 +25,7 @@ def bandit(means: Sequence[float] = (0.0, 0.5, 1.0), noise: str = "gaussian", re
             raise InvalidInputError(f"means of Bernoulli arms must lie in [0, 1], got {arms.tolist()}")
         sd = np.sqrt(arms * (1.0 - arms))
     elif noise == "gaussian":
-        sd = np.full(arms.size, float(reward_sd))
+        sd = np.full(arms.size, check_number("reward_sd", reward_sd, "[0, inf)"))
     else:
         raise unknown_name("noise", noise, ("gaussian", "bernoulli"))
     edges = [(0, arm, 1, 1.0, float(mean)) for arm, mean in enumerate(arms)]

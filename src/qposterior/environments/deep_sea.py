@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_count
+from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.mdp import FiniteMDP
 
@@ -28,8 +29,9 @@ def deep_sea(depth: int = 10, variant: str = "paper", mapping_seed: int | None =
       last row's two end columns carry N(0, 1) noise.
     """
     _check_depth(depth)
-    if variant not in VARIANTS:
-        raise unknown_name("Deep Sea variant", variant, VARIANTS)
+    check_choice("Deep Sea variant", variant, VARIANTS)
+    if mapping_seed is not None:
+        check_count("mapping_seed", mapping_seed, 0)
     if variant == "paper":
         return _paper_sea(depth, mapping_seed)
     seed = BSUITE_MAPPING_SEED if mapping_seed is None else mapping_seed
@@ -142,7 +144,6 @@ def _top_left(num_states: int) -> FloatArray:
 
 
 def _check_depth(depth: int) -> None:
-    if depth < 2:
-        raise InvalidInputError(f"depth must be at least 2, got {depth}")
+    check_count("depth", depth, 2)
     if depth > MOST_DEPTH:
         raise InvalidInputError(f"depth must be at most {MOST_DEPTH} (a sea has depth²/2 states), got {depth}")

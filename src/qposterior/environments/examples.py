@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qposterior.checks import check_numbers, shown
 from qposterior.errors import InvalidInputError
 from qposterior.world.mdp import FiniteMDP
 
@@ -26,6 +27,7 @@ def five_state(rewards: Sequence[float] = (1.0, 0.0, 0.0, 2.0)) -> FiniteMDP:
 
 
 def _unpack(rewards: Sequence[float], number: int) -> tuple[float, ...]:
-    if len(rewards) != number:
-        raise InvalidInputError(f"rewards must have {number} entries, got {len(rewards)}")
-    return tuple(float(r) for r in rewards)
+    values = check_numbers("rewards", rewards)
+    if values.shape != (number,):
+        raise InvalidInputError(f"rewards must have {number} entries, got {shown(rewards)}")
+    return tuple(values.tolist())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_count, make_rng
 from qposterior.world.mdp import Edge, FiniteMDP
 
 
@@ -22,11 +22,10 @@ def random_mdp(
     Rewards are −|N(0, 1)| − 0.1, so that every loop loses. ``acyclic=True``: a state leads only to later states.
     Otherwise every row gives the goal a share, so that every policy is proper.
     """
-    if num_states < 2 or num_actions < 1 or branching < 1:
-        raise InvalidInputError(
-            f"need at least 2 states, 1 action and 1 successor, got {num_states}, {num_actions}, {branching}"
-        )
-    rng = np.random.default_rng(seed)
+    check_count("num_states", num_states, 2)
+    check_count("num_actions", num_actions)
+    check_count("branching", branching)
+    rng = make_rng(seed)
     goal = num_states - 1
     edges: list[Edge] = []
     for state in range(goal):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from qposterior.checks import check_type
 from qposterior.environments.bandit import bandit
 from qposterior.environments.deep_sea import deep_sea, deep_sea_loops
 from qposterior.environments.examples import five_state, two_state
@@ -77,6 +78,7 @@ def make_environment(name: str, *, depth: int | None = None, **options: Any) -> 
 
     The id of any Gymnasium environment with a table will do too; `options` then go to `FiniteMDP.from_gymnasium`.
     """
+    check_type("name", name, str)
     if name not in ENVIRONMENTS:
         return _gymnasium_table(name, options if depth is None else options | {"depth": depth})
     entry = ENVIRONMENTS[name]

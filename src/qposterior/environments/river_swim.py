@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qposterior.errors import InvalidInputError
+from qposterior.checks import check_count, check_number
 from qposterior.world.mdp import Edge, FiniteMDP
 
 SMALL_REWARD = 0.005
@@ -15,10 +15,8 @@ def river_swim(length: int = 6, discount: float = 0.95) -> FiniteMDP:
     Swimming advances with probability 0.35, stays with 0.6 and falls back with 0.05 (at the left bank: 0.4 to stay,
     0.6 to advance; at the right bank: 0.6 to stay, 0.4 to fall back). The swimmer starts at the left bank.
     """
-    if length < 2:
-        raise InvalidInputError(f"length must be at least 2, got {length}")
-    if not 0.0 < discount < 1.0:
-        raise InvalidInputError(f"discount must lie in (0, 1) because the river has no goal, got {discount}")
+    check_count("length", length, 2)
+    check_number("discount (the river has no goal)", discount, "(0, 1)")
     last = length - 1
     edges: list[Edge] = [(0, 0, 0, 1.0, SMALL_REWARD), (0, 1, 0, 0.4, 0.0), (0, 1, 1, 0.6, 0.0)]
     for state in range(1, length):

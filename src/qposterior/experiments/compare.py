@@ -12,15 +12,25 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import import_module
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qposterior.agents.protocol import check_transitions
 from qposterior.agents.registry import AGENTS, find_agent, make_agent
+from qposterior.checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_list,
+    check_number,
+    check_path,
+    check_type,
+    shown,
+    whole,
+)
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
 from qposterior.experiments.explore import Run, explore, named_world, spawn_seeds
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
@@ -64,12 +74,10 @@ class RunSpec:
     label: str | None = None  # what the agent is called in the tables, where one agent runs with several settings
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise InvalidInputError(f"episodes must be at least 1, got {self.episodes}")
-        if self.seed < 0:
-            raise InvalidInputError(f"a seed must be 0 or more, got {self.seed}")
-        if self.timeout is not None and not self.timeout > 0.0:
-            raise InvalidInputError(f"timeout must be more than 0 seconds, got {self.timeout}")
+        check_count("episodes", self.episodes)
+        check_count("a seed", self.seed, 0)
+        if self.timeout is not None:
+            check_number("timeout in seconds", self.timeout, "(0, inf]")
         if self.transitions is not None:
             check_transitions(self.transitions)
 
@@ -143,8 +151,12 @@ def make_grid(
     The options of `agent_options` that are named like an agent are dictionaries for that agent alone, the others are
     for all. A prior goes to the agents that take one.
     """
-    if isinstance(agents, str):
-        raise InvalidInputError(f"agents must be a list of names, got {agents!r}")
+    unknown = sorted(set(common) - {item.name for item in fields(RunSpec)} - {"prior"})
+    if unknown:
+        raise unknown_name("option of a comparison", unknown[0], (item.name for item in fields(RunSpec)))
+    agents = check_list("agents", agents, "names")
+    for name in ("agent_options", "env_options"):
+        check_type(name, common.get(name, {}), dict)
     depths, seeds = _whole_numbers("depths", depths), _whole_numbers("seeds", seeds)
     entries = {agent: find_agent(agent) for agent in agents}
     if not (entries and depths and seeds):
@@ -158,7 +170,9 @@ def make_grid(
     shared = {name: value for name, value in options.items() if name not in AGENTS}
     for depth in depths:
         _ = named_world(environment, common.get("env_options"), depth=depth).truth  # says so if there is none
-    as_dict = prior if prior is None or isinstance(prior, dict) else prior_to_dict(prior)
+    if isinstance(prior, dict):
+        prior = prior_from_dict(prior)
+    as_dict = None if prior is None else prior_to_dict(prior)
     return [
         RunSpec(
             agent=agent,
@@ -177,10 +191,10 @@ def make_grid(
 
 def _whole_numbers(name: str, values: Iterable[Any]) -> list[Any]:
     """Return the numbers without repetitions; None stands for no number."""
-    try:
-        return list(dict.fromkeys(None if value is None else index(value) for value in values))
-    except TypeError as error:
-        raise InvalidInputError(f"{name} must be a list of whole numbers, got {values!r}") from error
+    given = check_list(name, values, "whole numbers")
+    if any(value is not None and whole(value) is None for value in given):
+        raise InvalidInputError(f"{name} must be a list of whole numbers, got {shown(given)}")
+    return list(dict.fromkeys(map(whole, given)))
 
 
 def compare(
@@ -204,10 +218,10 @@ def compare(
     interrupted comparison in `out` has left. `common` are the other fields of `RunSpec`; `agent_options={"psrl":
     {"repeats": 1}}` is for one agent alone. `progress_fn` gets (runs done, all runs, the row of the last one).
     """
-    numbers = range(seeds) if isinstance(seeds, int) else seeds
+    numbers = range(check_count("seeds", seeds)) if not isinstance(seeds, Iterable) else seeds
     sizes: Iterable[int | None] = [None] if depths is None else depths
     grid = make_grid(environment, agents=agents, depths=sizes, seeds=numbers, **common)
-    if (Path(out) / SETTINGS_FILE).exists():
+    if (check_path("out", out) / SETTINGS_FILE).exists():
         others = {run.environment for run in read_settings(Path(out))["runs"]} - {environment}
         if others:
             raise InvalidInputError(f"{out} holds a comparison on {others.pop()!r}; give {environment!r} a directory")
@@ -227,11 +241,14 @@ def run_grid(
     progress_fn: Callable[[int, int, dict[str, Any]], None] | None = None,
 ) -> Comparison:
     """Run any list of runs into the store in `out`, as `compare` does; the last are started first."""
-    if engine not in ENGINES:
-        raise unknown_name("engine", engine, ENGINES)
+    check_choice("engine", engine, ENGINES)
+    if workers is not None:
+        check_count("workers", workers)
+    if progress_fn is not None:
+        check_callable("progress_fn", progress_fn)
     if scheduler is not None and engine != "dask":
         raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
-    folder = Path(out)
+    folder = check_path("out", out)
     _check_folder(folder, resume=resume)
     with locked(folder, "comparison"):
         remove_leftovers(folder, OUR_FILES)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
+from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, make_environment
 from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator
@@ -52,6 +53,8 @@ EPISODE_COLUMNS = (
     "seconds",
 )
 TRANSITION_COLUMNS = ("seed", "episode", "step", "state", "action", "reward", "next_state", "terminated")
+AGENT_NEEDS = ("name", "transitions", "num_updates", "begin_episode", "act", "observe", "end_episode", "held_plan")
+"""What `explore` asks of an agent (agents/protocol.py)."""
 
 
 @cache
@@ -178,8 +181,8 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     `max_steps`), the longest path of a problem without loops, else the larger of 100 and 4 steps per state. `options`
     go to `FiniteMDP.from_gymnasium`.
     """
-    if cap is not None and cap < 1:
-        raise InvalidInputError(f"the episode cap must be at least 1, got {cap}")
+    if cap is not None:
+        check_count("the episode cap", cap)
     if isinstance(environment, FiniteMDP):
         return World(
             simulator=TableSimulator(environment),
@@ -217,6 +220,7 @@ def named_world(
         if discount is not None:
             given["discount"] = discount
         return make_world(make_environment(name, **given), cap=cap)
+    check_type("environment", name, str)
     if ":" not in name and name not in gymnasium.registry:
         raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
     return make_world(name, **({"cap": cap, "discount": discount} | given))
@@ -257,8 +261,9 @@ def explore(
 
     Regret needs the truth. Where there is no table, or one without a unique solution, it is nan; returns are known.
     """
-    if episodes < 1:
-        raise InvalidInputError(f"episodes must be at least 1, got {episodes}")
+    _check_call(agent, episodes, seed, depth, callback, after)
+    if timeout is not None:
+        check_number("timeout in seconds", timeout, "[0, inf]")
     stop_at = np.inf if timeout is None else time.perf_counter() + timeout
     world = env if isinstance(env, World) else make_world(env, cap=cap)
     if after is None:
@@ -304,6 +309,24 @@ def explore(
     if hasattr(agent, "stop_at"):
         agent.stop_at = np.inf
     return run
+
+
+def _check_call(agent: Any, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
+    lacks = [name for name in AGENT_NEEDS if not hasattr(agent, name)]
+    if lacks or isinstance(agent, type):
+        raise InvalidInputError(
+            f"an agent must have {', '.join(AGENT_NEEDS)}, and {shown(agent)} "
+            + (f"lacks {', '.join(lacks)}" if lacks else "is a class")
+            + "; make_agent gives one"
+        )
+    check_count("episodes", episodes)
+    make_rng(seed)
+    if depth is not None:
+        check_count("depth", depth)
+    if callback is not None:
+        check_callable("callback", callback)
+    if after is not None:
+        check_type("after", after, Run)
 
 
 Step = tuple[int, int, float, int, int]

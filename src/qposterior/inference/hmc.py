@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_count, check_number
 from qposterior.inference.trust import describe_chains, is_enough
 from qposterior.model.target import Target, energy_gain
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
@@ -45,6 +46,14 @@ class HMCSettings:
     min_ess: float = 400.0
     max_r_hat: float = 1.01
     gibbs: bool = True  # sweep after each trajectory where the target has jumps
+
+    def __post_init__(self) -> None:
+        for name in ("chains", "max_iterations", "block", "max_leapfrog"):
+            check_count(name, getattr(self, name))
+        check_count("warm_up", self.warm_up, 0)
+        check_number("target_acceptance", self.target_acceptance, "(0, 1)")
+        check_number("min_ess", self.min_ess, "[0, inf]")
+        check_number("max_r_hat", self.max_r_hat, "[1, inf]")
 
 
 @dataclass(slots=True, kw_only=True)

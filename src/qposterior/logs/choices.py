@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_count, check_list, check_number, check_type, shown
+from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LogError, canonical_label, quoted
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
@@ -41,17 +42,21 @@ class FitSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for kind, value, known in (
-            ("kind of rewards", self.rewards, REWARDS),
-            ("kind of transitions", self.transitions, TRANSITIONS),
-            ("choice of actions", self.actions, ACTIONS),
-        ):
-            if value is not None and value not in known:
-                raise unknown_name(kind, value, known)
-        if self.discount is not None and not 0.0 < self.discount <= 1.0:
-            raise InvalidInputError(f"discount must lie in (0, 1], got {self.discount}")
-        if self.particles < 100:
-            raise InvalidInputError(f"particles must be at least 100, got {self.particles}")
+        if any(not isinstance(label, str) for label in check_list("goals", self.goals, "labels")):
+            raise InvalidInputError(f"goals must be labels of states, as text, got {shown(self.goals)}")
+        if self.rewards is not None:
+            check_choice("kind of rewards", self.rewards, REWARDS)
+        if self.transitions is not None:
+            check_choice("kind of transitions", self.transitions, TRANSITIONS)
+        if self.discount is not None:
+            check_number("discount", self.discount, "(0, 1]")
+        if self.prior is not None:
+            check_type("prior", self.prior, (GaussianPrior, BoundedPrior))
+        if self.noise is not None:
+            check_type("noise", self.noise, Noise)
+        check_choice("choice of actions", self.actions, ACTIONS)
+        check_count("particles", self.particles, 100)
+        check_count("seed", self.seed, 0)
 
 
 @dataclass(kw_only=True)

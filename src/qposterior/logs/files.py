@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.answers import Posterior, make_rng
+from qposterior.checks import check_path
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
@@ -363,7 +364,7 @@ class Policy:
     @classmethod
     def load(cls, folder: str | Path) -> Policy:
         """Read the policy of a fit. Nothing in the files is executed, and damaged ones are refused."""
-        path, answer = _stored(Path(folder), DRAWS_FILE)
+        path, answer = _stored(check_path("folder", folder), DRAWS_FILE)
         draws = Posterior.load(path)
         with reading(path.with_name(ANSWER_FILE), "a fit"):
             sizes = len(answer["labels"]["states"]), len(answer["labels"]["actions"])

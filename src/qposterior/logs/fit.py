@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.answers import Posterior
+from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
+from qposterior.errors import InvalidInputError
 from qposterior.front_door import posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
@@ -118,6 +120,7 @@ class Fit:
         """Return where one more reading would pay most, by the expected gain in the value of the start."""
         import pandas as pd
 
+        check_count("number", number, 0)
         columns = ["state", "action", "count", "expected_gain"]
         if not self.is_settled:
             return pd.DataFrame(columns=columns)
@@ -192,16 +195,34 @@ def fit(
     `columns`. `before` are the sums of an earlier log, to which this one is added. `options` are the fields of
     `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.words`.
     """
-    settings = settings or FitSettings(**options)
+    settings = _settings_of(settings, options)
+    check_type("columns", columns or Columns(), Columns)
+    check_type("before", before or Log(), Log)
+    if progress_fn is not None:
+        check_callable("progress_fn", progress_fn)
     heavy = settings.noise is not None and settings.noise.kind != "gaussian"
     if isinstance(source, str | Path):
         log = read_log(source, columns=columns, keep_readings=heavy, before=before)
+    elif not hasattr(source, "columns"):
+        raise InvalidInputError(f"source must be the path of a file or a pandas DataFrame, got {shown(source)}")
     else:
         log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
     name = str(source) if isinstance(source, str | Path) else "table"
     chosen = choose(log, settings, path=name)
     found = _posterior(chosen, settings, progress_fn, name)
     return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
+
+
+def _settings_of(settings: FitSettings | None, options: dict[str, Any]) -> FitSettings:
+    """Return the settings, given as such or as options, but not both."""
+    for name in options:
+        check_choice("option of fit", name, (item.name for item in fields(FitSettings)))
+    if settings is None:
+        return FitSettings(**options)
+    check_type("settings", settings, FitSettings)
+    if options:
+        raise InvalidInputError(f"settings and options such as {next(iter(options))} exclude each other; leave one out")
+    return settings
 
 
 def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tuple[int, int]:

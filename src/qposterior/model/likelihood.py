@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_number, check_numbers
+from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM, LikelihoodData
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.experience import Experience
@@ -23,13 +24,12 @@ class Tolerance:
     kernel: str = "gaussian"
 
     def __post_init__(self) -> None:
-        values = np.asarray(self.tolerance, dtype=float)
+        values = check_numbers("tolerance", self.tolerance)
         if not np.all((values >= 0.0) & np.isfinite(values)):
             raise InvalidInputError(f"tolerance must be 0 or more, got {self.tolerance}")
         if values.any() and not values.all():
             raise InvalidInputError("tolerances must be all 0 or all positive")
-        if self.kernel not in ("gaussian", "uniform"):
-            raise unknown_name("kernel", self.kernel, ("gaussian", "uniform"))
+        check_choice("kernel", self.kernel, ("gaussian", "uniform"))
 
     @property
     def is_exact(self) -> bool:
@@ -51,15 +51,12 @@ class Noise:
     log_scale_sd: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("gaussian", "student", "laplace"):
-            raise unknown_name("noise", self.kind, ("gaussian", "student", "laplace"))
-        for name, value in (
-            ("noise scale", self.scale),
-            ("degrees", self.degrees),
-            ("log_scale_sd", self.log_scale_sd),
-        ):
-            if value is not None and not (np.isfinite(value) and value > 0.0):
-                raise InvalidInputError(f"{name} must be positive and finite, got {value}")
+        check_choice("noise", self.kind, ("gaussian", "student", "laplace"))
+        if self.scale is not None:
+            check_number("noise scale", self.scale, "(0, inf)")
+        check_number("degrees", self.degrees, "(0, inf)")
+        check_number("log_scale_mean", self.log_scale_mean)
+        check_number("log_scale_sd", self.log_scale_sd, "(0, inf)")
 
     @property
     def is_learned(self) -> bool:

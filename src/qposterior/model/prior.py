@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_choice, check_number, shown
+from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, SOFT_REWARD, PriorData
 
 
-def _check_scale(scale: float, name: str = "prior scale") -> None:
-    if not (np.isfinite(scale) and scale > 0.0):
-        raise InvalidInputError(f"{name} must be positive and finite, got {scale}")
+def _check_gaussian(mean: float, scale: float) -> None:
+    check_number("prior mean", mean)
+    check_number("prior scale", scale, "(0, inf)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class GaussianPrior:
     scale: float = 4.0
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        _check_gaussian(self.mean, self.scale)
 
     def to_data(self) -> PriorData:
         """Return the numbers that the kernels need."""
@@ -46,13 +47,11 @@ class BoundedPrior:
     scale: float = 4.0
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
-        if self.on not in ("q", "reward"):
-            raise unknown_name("wall", self.on, ("q", "reward"))
+        _check_gaussian(self.mean, self.scale)
+        check_choice("wall", self.on, ("q", "reward"))
         if self.softness is not None:
-            _check_scale(self.softness, "softness")
-        if not np.isfinite(self.upper):
-            raise InvalidInputError(f"upper must be finite, got {self.upper}; use GaussianPrior for no wall")
+            check_number("softness", self.softness, "(0, inf)")
+        check_number("upper (GaussianPrior has no wall)", self.upper)
 
     def to_data(self) -> PriorData:
         """Return the numbers that the kernels need."""
@@ -75,7 +74,9 @@ class RewardPrior:
     upper: float | None = None
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        _check_gaussian(self.mean, self.scale)
+        if self.upper is not None:
+            check_number("upper (None for no wall)", self.upper)
 
 
 Prior = GaussianPrior | BoundedPrior | RewardPrior
@@ -83,13 +84,33 @@ Prior = GaussianPrior | BoundedPrior | RewardPrior
 PRIORS: dict[str, type[Prior]] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
 
 
+NEEDED = ("mean", "scale", "to_data")
+"""What a prior of one's own must have: mean and scale of its values, and what the kernels need."""
+
+
+def check_prior(prior: Any) -> None:
+    """Raise unless this is one of our priors, or has what one of one's own needs."""
+    lacks = [name for name in NEEDED if not hasattr(prior, name)]
+    if (lacks and not isinstance(prior, RewardPrior)) or isinstance(prior, type):
+        raise InvalidInputError(
+            f"a prior must have {', '.join(NEEDED)}, and {shown(prior)} lacks {', '.join(lacks) or 'its values'}; "
+            "give one, for example GaussianPrior(scale=4.0)"
+        )
+
+
 def prior_from_dict(described: dict[str, Any]) -> Prior:
     """Return the prior of a plain description."""
     settings = dict(described)
-    return PRIORS[settings.pop("name")](**settings)
+    kind = PRIORS[check_choice("prior", settings.pop("name", None), PRIORS)]
+    for name in settings:
+        check_choice(f"setting of {kind.__name__}", name, kind.__dataclass_fields__)
+    return kind(**settings)
 
 
 def prior_to_dict(prior: Prior) -> dict[str, Any]:
-    """Return a plain description of a prior."""
-    name = next(name for name, kind in PRIORS.items() if isinstance(prior, kind))
-    return {"name": name} | asdict(prior)
+    """Return a plain description of a prior; of one's own: its class, mean and scale."""
+    for name, kind in PRIORS.items():
+        if isinstance(prior, kind):
+            return {"name": name} | asdict(prior)
+    check_prior(prior)
+    return {"name": type(prior).__name__, "mean": float(prior.mean), "scale": float(prior.scale)}

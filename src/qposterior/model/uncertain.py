@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_callable, check_choice, check_count, check_number, check_type, make_rng
+from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.likelihood import Likelihood
 from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -46,10 +47,8 @@ class DirichletRows:
     successors: str = "state"
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.concentration) and self.concentration > 0.0):
-            raise InvalidInputError(f"concentration must be positive and finite, got {self.concentration}")
-        if self.successors not in SUCCESSOR_RULES:
-            raise unknown_name("rule for successors", self.successors, SUCCESSOR_RULES)
+        check_number("concentration", self.concentration, "(0, inf)")
+        check_choice("rule for successors", self.successors, SUCCESSOR_RULES)
 
     def shapes(self, seen: Experience) -> tuple[TransitionTable, FloatArray]:
         """Return the mean rows of the observed pairs and ``(nnz,)`` the Dirichlet parameters α + counts."""
@@ -92,7 +91,8 @@ class SimulatedRows:
     draws: int = 100
 
     def __post_init__(self) -> None:
-        _check_draws(self.draws)
+        check_callable("simulate_fn", self.simulate_fn)
+        check_count("draws", self.draws)
 
 
 class SimulatorPool:
@@ -104,9 +104,10 @@ class SimulatorPool:
     """
 
     def __init__(self, simulate_fn: RowSimulator, *, draws: int = 100, seed: Any = 0) -> None:
-        _check_draws(draws)
+        check_callable("simulate_fn", simulate_fn)
+        check_count("draws", draws)
         self.simulate_fn, self.draws = simulate_fn, draws
-        self._rng = np.random.default_rng(seed)
+        self._rng = make_rng(seed)
         self._counts: dict[int, tuple[IntArray, IntArray]] = {}  # pair → successors and how often each was drawn
 
     def size(self, pair: int) -> int:
@@ -115,6 +116,7 @@ class SimulatorPool:
 
     def grow(self, seen: Experience) -> Experience:
         """Draw what the readings since the last time ask for; return the experience with the pool's rows."""
+        check_type("seen", seen, Experience)
         rows = {}
         for k in map(int, seen.observed_pairs):
             wanted = self.draws * int(seen.count[k]) - self.size(k)
@@ -205,11 +207,6 @@ class UncertainTarget(BellmanTarget):
 def _total(seen: Experience) -> FloatArray:
     """Return how many transitions of each observed pair were seen."""
     return np.array([float(seen.row(int(k))[1].sum()) for k in seen.observed_pairs])
-
-
-def _check_draws(draws: int) -> None:
-    if draws < 1:
-        raise InvalidInputError(f"draws must be at least 1, got {draws}")
 
 
 def _draw(simulate_fn: RowSimulator, seen: Experience, pair: int, number: int, rng: np.random.Generator) -> IntArray:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qposterior.checks import (
+    check_choice,
+    check_count,
+    check_indices,
+    check_list,
+    check_number,
+    check_numbers,
+    check_type,
+    shown,
+    whole,
+)
 from qposterior.errors import ContradictionError, InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
+from qposterior.world.mdp import FiniteMDP
 from qposterior.world.readings import Readings, add_readings, no_readings
+from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from qposterior.world.mdp import FiniteMDP
-    from qposterior.world.space import StateActionSpace
 
 Row = tuple[IntArray, FloatArray]
 """Successors and their probabilities (revealed) or counts (counted)."""
@@ -37,9 +47,9 @@ class Experience:
     def __init__(
         self, space: StateActionSpace, *, transitions: str = "revealed", rewards: str = "deterministic"
     ) -> None:
-        for value, allowed in ((transitions, ("revealed", "counted")), (rewards, ("deterministic", "noisy"))):
-            if value not in allowed:
-                raise InvalidInputError(f"expected one of {allowed}, got {value!r}")
+        check_type("space", space, StateActionSpace)
+        check_choice("kind of transitions", transitions, ("revealed", "counted"))
+        check_choice("kind of rewards", rewards, ("deterministic", "noisy"))
         self.space = space
         self.transitions = transitions
         self.rewards = rewards
@@ -54,8 +64,10 @@ class Experience:
     @classmethod
     def of_pairs(cls, mdp: FiniteMDP, pairs: Iterable[tuple[int, int]]) -> Experience:
         """Return the experience in which these (state, action) pairs are explored: mean reward and row revealed."""
+        check_type("mdp", mdp, FiniteMDP)
         seen = cls(mdp.space, rewards="noisy" if mdp.reward_sd.any() else "deterministic")
-        for state, action in pairs:
+        for pair in check_list("pairs", pairs, "(state, action)"):
+            state, action = _two("a pair", pair, "(state, action)")
             k = mdp.space.pair(state, action)
             row = mdp.transitions.row(k)
             seen.record(state, action, float(mdp.rewards[k]), int(row[0][0]), row=row)
@@ -126,9 +138,10 @@ class Experience:
                 f"terminated={bool(terminated)} after state {state}, action {action}, "
                 f"but state {next_state} {is_or_not} a goal of the space"
             )
-        value = float(reward if mean_reward is None else mean_reward)
-        if not np.isfinite(value):
-            raise InvalidInputError(f"the reward of state {state}, action {action} must be finite, got {value}")
+        name = f"the reward of state {state}, action {action}"
+        value = check_number(name, reward)
+        if mean_reward is not None:
+            value = check_number(f"the mean of {name}", mean_reward)
         is_new = bool(self.count[k] == 0)
         self._check_reward(k, value)
         self._record_row(k, next_state, row)
@@ -152,6 +165,7 @@ class Experience:
 
     def row(self, pair: int) -> Row:
         """Return successors and probabilities (revealed) or counts (counted) of an observed pair."""
+        self._check_seen(pair)
         return self._rows[pair]
 
     def table(self) -> TransitionTable:
@@ -176,7 +190,12 @@ class Experience:
 
     def first_seen(self, pair: int) -> int:
         """Return the place of an observed pair in the order in which pairs were first seen."""
+        self._check_seen(pair)
         return self._first_seen[pair]
+
+    def _check_seen(self, pair: int) -> None:
+        if whole(pair) not in self._rows:
+            raise InvalidInputError(f"pair {shown(pair)} has not been seen; observed_pairs lists those that have")
 
     def reveal(self, pair: int, other: Experience) -> None:
         """Take over what another experience of the same space knows of one pair that is new here."""
@@ -204,12 +223,15 @@ class Experience:
 
     def with_rows(self, rows: dict[int, Row]) -> Experience:
         """Return the same experience with other rows, taken as known: successors and probabilities of each pair."""
+        check_type("rows", rows, dict)
+        if not rows.keys() >= self._rows.keys():
+            raise InvalidInputError(f"rows must have one for each of the {len(self._rows)} pairs seen, got {len(rows)}")
         known = Experience(self.space, rewards=self.rewards)
         known.count, known.reward_mean = self.count.copy(), self.reward_mean.copy()
         known.reward_deviation = self.reward_deviation.copy()
         known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
         for k in self._rows:
-            known._set_row(k, rows[k])
+            known._set_row(k, known._checked_row(k, rows[k]))
         return known
 
     def copy(self) -> Experience:
@@ -218,6 +240,7 @@ class Experience:
 
     def merge(self, other: Experience) -> Experience:
         """Return what both have seen together (Chan's pairwise update of means and deviations)."""
+        check_type("other", other, Experience)
         if self.space != other.space:
             raise InvalidInputError(f"cannot merge experiences of two spaces: {self.space} and {other.space}")
         if (self.transitions, self.rewards) != (other.transitions, other.rewards):
@@ -268,22 +291,35 @@ class Experience:
     @classmethod
     def from_text(cls, text: str, space: StateActionSpace) -> Experience:
         """Return the experience of a `to_text` form over this space."""
-        head, *lines = text.strip().splitlines()
+        check_type("text", text, str)
+        check_type("space", space, StateActionSpace)
+        head, *lines = text.strip().splitlines() or [""]
         if not head.startswith(HEADER + " ") or not head.endswith(f"pairs={space.num_pairs}"):
             raise InvalidInputError(f"expected the header {HEADER!r} for {space.num_pairs} pairs, got {head!r}")
-        transitions, rewards, _ = head[len(HEADER) :].split()
+        transitions, rewards = _two("the header", head[len(HEADER) :].split()[:-1], "kinds of transitions and rewards")
         seen = cls(space, transitions=transitions, rewards=rewards)
-        for line in lines:
-            facts, _, readings = line.partition("|")
-            state, action, count, mean, deviation, *row = facts.split()
-            k = space.pair(int(state), int(action))
-            seen._first_seen[k] = len(seen._first_seen)
-            seen.count[k], seen.reward_mean[k], seen.reward_deviation[k] = int(count), float(mean), float(deviation)
-            successors, weights = _read_entries(row)
-            seen._set_row(k, (successors.astype(np.int64), weights))
-            if readings:
-                seen._readings[k] = _read_entries(readings.split())
+        for number, line in enumerate(lines, start=2):
+            try:
+                seen._read_line(line)
+            except ValueError as error:
+                raise InvalidInputError(f"line {number} of the experience cannot be read: {error}") from error
         return seen
+
+    def _read_line(self, line: str) -> None:
+        """Take in a line of the `to_text` form."""
+        facts, _, readings = line.partition("|")
+        state, action, count, mean, deviation, *row = facts.split()
+        k = self.space.pair(int(state), int(action))
+        if k in self._rows:
+            raise InvalidInputError(f"state {state}, action {action} has a line already")
+        self._first_seen[k] = len(self._first_seen)
+        self.count[k] = check_count("count", int(count))
+        self.reward_mean[k] = check_number("mean", float(mean))
+        self.reward_deviation[k] = check_number("deviation", float(deviation), "[0, inf)")
+        successors, weights = _read_entries(row)
+        self._set_row(k, self._checked_row(k, (check_indices("successors", successors), weights)))
+        if readings:
+            self._readings[k] = _read_entries(readings.split())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experience):
@@ -343,13 +379,20 @@ class Experience:
             )
 
     def _checked_row(self, k: int, row: Row) -> Row:
-        successors, weights = np.asarray(row[0], dtype=np.int64), np.asarray(row[1], dtype=float)
+        given = _two("a transition row", row, "(successors, probabilities)")
+        known = self._rows.get(k)
+        if known is not None and all(map(np.array_equal, known, given)):
+            return known  # seen again as it was, which is what happens most
+        successors = check_indices("successors", given[0], self.space.num_states)
+        weights = check_numbers("probabilities of successors", given[1])
         order = np.argsort(successors)
+        if successors.ndim != 1 or successors.shape != weights.shape or np.any(np.diff(successors[order]) == 0):
+            raise InvalidInputError(f"a transition row must have a probability for each successor, got {shown(row)}")
         successors, weights = successors[order], weights[order]
-        if not (np.all(weights > 0.0) and abs(weights.sum() - 1.0) < 1e-8):
+        total = float(weights.sum())
+        adds_up = abs(total - 1.0) < 1e-8 if self.transitions == "revealed" else 0.0 < total < np.inf
+        if not (adds_up and np.all(weights > 0.0)):
             raise InvalidInputError(f"a transition row must be positive and sum to 1, got {weights.tolist()}")
-        if successors.size == 0 or successors[0] < 0 or successors[-1] >= self.space.num_states:
-            raise InvalidInputError(f"successors must lie in 0 … {self.space.num_states - 1}, got {successors}")
         if k in self._rows:
             return self._combine(k, (successors, weights))
         return successors, weights
@@ -366,6 +409,15 @@ class Experience:
                 f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
             )
         return known
+
+
+def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
+    """Return the two parts of a value."""
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be {what}, got {shown(value)}") from None
+    return first, second
 
 
 def _entries(pairs: tuple[IntArray | FloatArray, FloatArray]) -> str:

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from qposterior.checks import check_path
 from qposterior.errors import InvalidInputError
 
 LOCK_FILE = ".lock"
@@ -178,7 +179,7 @@ def save_arrays(
     path: str | Path, facts: dict[str, Any], arrays: dict[str, np.ndarray[Any, Any]], *, overwrite: bool
 ) -> None:
     """Write arrays and plain facts about them to one `.npz` file; an existing file is kept unless told."""
-    path = Path(path)
+    path = check_path("path", path)
     if path.exists() and not overwrite:
         raise InvalidInputError(f"{path} exists; choose another name or pass overwrite=True")
     if not path.parent.is_dir():
@@ -191,7 +192,7 @@ def save_arrays(
 
 def load_arrays(path: str | Path, what: str, file_format: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return facts and arrays of a file of `save_arrays`; nothing in it is executed, and its size is checked first."""
-    path = Path(path)
+    path = check_path("path", path)
     with reading(path, what):
         check_is_file(path)
         with zipfile.ZipFile(path) as archive:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_number, shown
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.arrays import BoolArray, IntArray
 from qposterior.world.mdp import FiniteMDP
@@ -19,8 +20,10 @@ def make_gymnasium(environment: Any, **options: Any) -> Any:
     if not isinstance(environment, str):
         if not hasattr(environment, "unwrapped"):
             raise InvalidInputError(
-                f"need a FiniteMDP, a Gymnasium environment or the id of one, got {type(environment).__name__}"
+                f"need a FiniteMDP, a Gymnasium environment or the id of one, got {shown(environment)}"
             )
+        if options:
+            raise InvalidInputError(f"options such as {next(iter(options))} go with an id; this environment is made")
         return environment
     try:
         return gymnasium.make(environment, **options)
@@ -48,6 +51,7 @@ def read_gymnasium_table(
     environment: Any, *, discount: float = 1.0, step_cost: float = 0.0, **options: Any
 ) -> FiniteMDP:
     """Return the `FiniteMDP` of an environment with `unwrapped.P` (see `FiniteMDP.from_gymnasium`)."""
+    check_number("step_cost", step_cost)
     environment = make_gymnasium(environment, **options)
     num_states, _ = discrete_sizes(environment)
     table = getattr(environment.unwrapped, "P", None)

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from qposterior.checks import (
+    check_count,
+    check_indices,
+    check_list,
+    check_mask,
+    check_numbers,
+    shown,
+)
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts, sum_by
 from qposterior.world.space import StateActionSpace
@@ -58,16 +66,14 @@ class FiniteMDP:
         a number or ``(S, A)``, `initial` an ``(S,)`` distribution (default: uniform over non-goal states). Entries of
         inadmissible pairs are ignored. A goal's rows must lead to itself and pay 0, or be left at zero.
         """
-        transitions = np.asarray(transitions, dtype=float)
-        rewards = np.asarray(rewards, dtype=float)
+        transitions = check_numbers("transitions", transitions)
+        rewards = check_numbers("rewards", rewards)
         if transitions.ndim != 3 or transitions.shape[0] != transitions.shape[2]:
             raise InvalidInputError(f"transitions must have shape (S, A, S), got {transitions.shape}")
         shape = transitions.shape[:2]
         if rewards.shape != shape:
             raise InvalidInputError(f"rewards must have shape {shape} like the transitions, got {rewards.shape}")
-        admissible = np.ones(shape, dtype=bool) if actions is None else np.asarray(actions, dtype=bool)
-        if admissible.shape != shape:
-            raise InvalidInputError(f"actions must be a mask of shape {shape}, got {admissible.shape}")
+        admissible = np.ones(shape, dtype=bool) if actions is None else check_mask("actions", actions, shape)
         is_goal = goal_mask(goal, shape[0])
         _check_goal_rows(transitions, rewards, admissible, is_goal)
         # `!= 0` keeps nan and negative entries, so that the validation sees them.
@@ -102,17 +108,20 @@ class FiniteMDP:
 
         Edges with the same ends are merged; rewards that depend on the successor are averaged with the row.
         """
-        edges, goal = list(edges), list(goal)
-        if not edges:
-            raise InvalidInputError("edges must not be empty; give at least one (state, action, next, p, reward)")
-        columns = [np.asarray(column) for column in zip(*edges, strict=True)]
-        state, action, successor = (column.astype(np.int64) for column in columns[:3])
-        if min(state.min(), action.min(), successor.min()) < 0:
-            raise InvalidInputError("states and actions of an edge must be 0 or more")
+        columns = _edge_columns(check_list("edges", edges, "(state, action, next state, probability, reward)"))
+        state, action, successor = (
+            check_indices(f"edges: {name}", column)
+            for name, column in zip(("states", "actions", "next states"), columns, strict=False)
+        )
+        probability, reward = (
+            check_numbers("edges: probabilities", columns[3]),
+            check_numbers("edges: rewards", columns[4]),
+        )
+        goal = [_goal_number(item) for item in check_list("goal", goal, "states")]
         highest = max(int(state.max()), int(successor.max()), *goal, 0)
-        num_states = highest + 1 if num_states is None else num_states
+        num_states = highest + 1 if num_states is None else check_count("num_states", num_states, highest + 1)
         is_goal = goal_mask(goal, num_states)
-        acts_at_goal = np.flatnonzero(is_goal[state] & ((successor != state) | (columns[4] != 0)))
+        acts_at_goal = np.flatnonzero(is_goal[state] & ((successor != state) | (reward != 0)))
         if acts_at_goal.size:
             raise InvalidInputError(_goal_rule(int(state[acts_at_goal[0]])))
         keep = ~is_goal[state]
@@ -121,8 +130,8 @@ class FiniteMDP:
             state,
             action,
             successor,
-            columns[3].astype(float)[keep],
-            columns[4].astype(float)[keep],
+            probability[keep],
+            reward[keep],
             is_goal=is_goal,
             discount=discount,
             reward_sd=reward_sd,
@@ -163,7 +172,14 @@ class FiniteMDP:
 
         `admissible` (default: the pairs that have an edge) also tells of pairs without any entry, which is an error.
         """
+        is_goal = check_mask("is_goal", is_goal, (-1,))
         num_states = is_goal.size
+        state, action = check_indices("states", state), check_indices("actions", action)
+        successor = check_indices("successors", successor)
+        probability, reward = check_numbers("probabilities", probability), check_numbers("rewards", reward)
+        shapes = {column.shape for column in (state, action, successor, probability, reward)}
+        if len(shapes) > 1 or state.ndim != 1:
+            raise InvalidInputError(f"the columns of edges must be of one length, got {sorted(shapes)}")
         _check_entries(state, action, successor, probability, num_states)
         if admissible is None:
             admissible = np.zeros((num_states, 1 + int(action.max(initial=0))), dtype=bool)
@@ -175,7 +191,7 @@ class FiniteMDP:
         _check_rewards(space, rewards)
         start = initial_distribution(initial, is_goal)
         space = replace(space, layer=find_layers(space, table, start))
-        sd = np.broadcast_to(np.asarray(reward_sd, dtype=float), admissible.shape)[space.pair_state, space.pair_action]
+        sd = _reward_sd(reward_sd, admissible.shape)[space.pair_state, space.pair_action]
         if not np.all((sd >= 0.0) & np.isfinite(sd)):
             raise InvalidInputError(f"reward_sd must be finite and 0 or more, got {sd[~(sd >= 0.0)][:1]}")
         return cls(space=space, transitions=table, rewards=rewards, reward_sd=sd.copy(), initial=start, **details)
@@ -192,18 +208,43 @@ class FiniteMDP:
 def goal_mask(goal: Iterable[int], num_states: int) -> BoolArray:
     """Return the ``(S,)`` mask of the listed goal states."""
     mask = np.zeros(num_states, dtype=bool)
-    for state in goal:
+    for state in map(_goal_number, check_list("goal", goal, "states")):
         if not 0 <= state < num_states:
             raise InvalidInputError(f"goal states must lie in 0 … {num_states - 1}, got {state}")
         mask[state] = True
     return mask
 
 
+def _goal_number(state: Any) -> int:
+    return check_count("a goal state", state, 0)
+
+
+def _edge_columns(edges: list[Any]) -> list[tuple[Any, ...]]:
+    """Return the five columns of a list of edges."""
+    try:
+        columns = list(zip(*edges, strict=True))
+    except (TypeError, ValueError):  # not tuples, or not all of one length
+        columns = []
+    if len(columns) != 5:
+        raise InvalidInputError(
+            f"edges must list tuples (state, action, next state, probability, reward), at least one, got {shown(edges)}"
+        )
+    return columns
+
+
+def _reward_sd(reward_sd: npt.ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    sd = check_numbers("reward_sd", reward_sd)
+    try:
+        return np.broadcast_to(sd, shape)
+    except ValueError:
+        raise InvalidInputError(f"reward_sd must be a number or of shape {shape}, got {shown(reward_sd)}") from None
+
+
 def initial_distribution(initial: npt.ArrayLike | None, is_goal: BoolArray) -> FloatArray:
     """Return the validated first-state distribution, by default uniform over the non-goal states."""
     if initial is None:
         return np.where(is_goal, 0.0, 1.0 / max(1, int((~is_goal).sum())))
-    start = np.array(initial, dtype=float)
+    start = check_numbers("initial", initial).copy()
     if start.shape != is_goal.shape:
         raise InvalidInputError(f"initial must have shape {is_goal.shape}, got {start.shape}")
     bad = np.flatnonzero(~(start >= 0.0))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qposterior.checks import check_type
 from qposterior.errors import NoUniqueSolutionError, name_states
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.mdp import FiniteMDP
 from qposterior.world.structure import inescapable_set, recurrent_class, state_graph, steps_to
-
-if TYPE_CHECKING:
-    from qposterior.world.mdp import FiniteMDP
 
 TIE = 1e-10
 """Values closer than this, relative to the largest one, count as equal."""
@@ -63,6 +61,7 @@ def solve(mdp: FiniteMDP) -> Solution:
     Discount 1 is the stochastic shortest path case: the iteration starts from a proper policy, and an MDP that breaks
     the paper's assumption boeunique raises `NoUniqueSolutionError` with the states of the trap or loop.
     """
+    check_type("mdp", mdp, FiniteMDP)
     if mdp.space.discount == 1.0:
         report, q = _solve_undiscounted(mdp)
         _raise_unless_unique(report, mdp.space.num_states)
@@ -75,6 +74,7 @@ def solve(mdp: FiniteMDP) -> Solution:
 
 def check_uniqueness(mdp: FiniteMDP) -> Uniqueness:
     """Return whether a proper policy exists from every state and whether improper policies all lose infinitely."""
+    check_type("mdp", mdp, FiniteMDP)
     return _solve_undiscounted(mdp)[0]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qposterior.checks import check_indices, check_mask, check_number, check_numbers, shown, whole
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts
 
@@ -47,10 +48,13 @@ class StateActionSpace:
         layer: npt.ArrayLike | None = None,
     ) -> StateActionSpace:
         """Build the space from an ``(S, A)`` mask of admissible actions and an ``(S,)`` mask of goals."""
-        goal_states: BoolArray = np.array(is_goal, dtype=bool)
-        allowed: BoolArray = np.array(admissible, dtype=bool) & ~goal_states[:, None]
-        if not 0.0 < discount <= 1.0:
-            raise InvalidInputError(f"discount must lie in (0, 1], got {discount}")
+        goal_states: BoolArray = check_mask("is_goal", is_goal, (-1,))
+        allowed: BoolArray = check_mask("admissible", admissible, (goal_states.size, -1)) & ~goal_states[:, None]
+        check_number("discount", discount, "(0, 1]")
+        if layer is not None and np.shape(check_indices("layer", layer)) != goal_states.shape:
+            raise InvalidInputError(
+                f"layer must have a number for each of {goal_states.size} states, got {shown(layer)}"
+            )
         if goal_states.all():
             raise InvalidInputError("every state is a goal; at least one state must have something to decide")
         stuck = np.flatnonzero(~allowed.any(axis=1) & ~goal_states)
@@ -96,19 +100,22 @@ class StateActionSpace:
 
     def check_state(self, state: int, role: str = "state") -> None:
         """Raise unless `state` is one of 0 … S−1."""
-        if not 0 <= state < self.num_states:
-            raise InvalidInputError(f"{role} must lie in 0 … {self.num_states - 1}, got {state}")
+        number = whole(state)
+        if number is None or not 0 <= number < self.num_states:
+            raise InvalidInputError(f"{role} must lie in 0 … {self.num_states - 1}, got {shown(state)}")
 
     def pair(self, state: int, action: int) -> int:
         """Return the flat index of an admissible pair; raise for any other."""
         self.check_state(state)
         if self.is_goal[state]:
             raise InvalidInputError(f"state {state} is a goal; nothing is decided there")
-        known = 0 <= action < self.num_actions
-        index = int(self.pair_index[state, action]) if known else -1
+        number = whole(action)
+        known = number is not None and 0 <= number < self.num_actions
+        index = int(self.pair_index[state, number]) if known else -1
         if index < 0:
+            allowed = self.actions(state).tolist()
             raise InvalidInputError(
-                f"action {action} is not admissible in state {state}; admissible are {self.actions(state).tolist()}"
+                f"action {shown(action)} is not admissible in state {state}; admissible are {allowed}"
             )
         return index
 
@@ -119,7 +126,9 @@ class StateActionSpace:
 
     def to_table(self, values: npt.ArrayLike) -> FloatArray:
         """Spread ``(..., K)`` values over ``(..., S, A)``: nan where inadmissible, 0 at goals (Q(goal) = 0)."""
-        values = np.asarray(values, dtype=float)
+        values = check_numbers("values", values)
+        if values.shape[-1:] != (self.num_pairs,):
+            raise InvalidInputError(f"values must end in a dimension of {self.num_pairs} pairs, got {values.shape}")
         table = np.full((*values.shape[:-1], self.num_states, self.num_actions), np.nan)
         table[..., self.pair_state, self.pair_action] = values
         table[..., self.is_goal, :] = 0.0

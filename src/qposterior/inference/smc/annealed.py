@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.inference.smc.adaptation import Bounds
 from qposterior.inference.smc.one_step import MoveSettings, StepRecord, move_cloud, smc_one_step, weighted_variance
@@ -34,6 +35,13 @@ class AnnealedSettings:
     least_tolerance: float = 0.01  # in prior scales: where stage III stops, if nothing else stops it before
     max_steps: int = 400  # of one update, a guard
     moves: MoveSettings = field(default_factory=MoveSettings)
+
+    def __post_init__(self) -> None:
+        check_number("ess_factor", self.ess_factor, "(0, 1)")
+        for name in ("ineffective_limit", "stale_limit", "max_steps"):
+            check_count(name, getattr(self, name))
+        check_number("least_tolerance", self.least_tolerance, "(0, inf)")
+        check_type("moves", self.moves, MoveSettings)
 
 
 @dataclass(kw_only=True)

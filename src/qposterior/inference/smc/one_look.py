@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_count, check_number
 from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
 from qposterior.inference.smc.resampling import find_resampling
@@ -61,6 +62,11 @@ class OneLookSettings:
     moves: int = 3  # trajectories after each update
     resampling: str = "systematic"
     resample_below: float = 0.5  # share of N
+
+    def __post_init__(self) -> None:
+        check_count("moves", self.moves, 0)
+        find_resampling(self.resampling)
+        check_number("resample_below", self.resample_below, "[0, 1]")
 
 
 @dataclass(kw_only=True)

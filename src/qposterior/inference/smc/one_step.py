@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_count, check_number
 from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
 from qposterior.inference.smc.adaptation import Bounds, Kernel, MixingMonitor, adapt_kernel
@@ -32,8 +33,13 @@ class MoveSettings:
     waste_free: int | None = None  # chain length P: resample N / P particles, keep all P states of each
 
     def __post_init__(self) -> None:
-        if self.waste_free is not None and (self.waste_free < 2 or self.max_moves == 0):
-            raise InvalidInputError(f"waste_free must be at least 2, and moves allowed, got {self.waste_free}")
+        find_resampling(self.resampling)
+        check_number("resample_below", self.resample_below, "[0, 1]")
+        check_count("max_moves", self.max_moves, 0)
+        check_count("check_every", self.check_every)
+        check_number("mixing_threshold", self.mixing_threshold, "[0, inf]")
+        if self.waste_free is not None and (check_count("waste_free", self.waste_free, 2) and self.max_moves == 0):
+            raise InvalidInputError(f"waste_free={self.waste_free} keeps the states of moves; max_moves must not be 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

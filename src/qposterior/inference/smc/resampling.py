@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qposterior.errors import unknown_name
+from qposterior.checks import check_choice
 from qposterior.world.arrays import FloatArray, IntArray
 
 
@@ -47,9 +47,7 @@ RESAMPLING: dict[str, Callable[[FloatArray, np.random.Generator, int], IntArray]
 
 def find_resampling(name: str) -> Callable[[FloatArray, np.random.Generator, int], IntArray]:
     """Return the scheme of a name."""
-    if name not in RESAMPLING:
-        raise unknown_name("resampling", name, RESAMPLING)
-    return RESAMPLING[name]
+    return RESAMPLING[check_choice("resampling", name, RESAMPLING)]
 
 
 def _invert(weights: FloatArray, points: FloatArray) -> IntArray:

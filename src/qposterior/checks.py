@@ -1,0 +1,133 @@
+"""Whether an argument is what was asked for: a line at the entry of a function, an error that names rule and value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import index
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from qposterior.errors import InvalidInputError, unknown_name
+
+WORDS = {"(-inf, inf)": "be finite", "(0, inf)": "be positive and finite", "[0, inf)": "be finite and 0 or more"}
+
+
+def whole(value: Any) -> int | None:
+    """Return a whole number as an int, None for anything else. True is no number."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a whole number of at least `least` as an int."""
+    number = whole(value)
+    if number is None:
+        raise InvalidInputError(f"{name} must be a whole number, got {shown(value)}")
+    if number < least:
+        raise InvalidInputError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def check_number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
+    """Return a number that lies in an interval, written as in "(0, 1]", as a float. True is no number."""
+    array = _as_array(value)
+    if array.dtype.kind not in "iuf" or array.ndim:
+        raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
+    number, (low, high) = float(array), map(float, interval[1:-1].split(","))
+    inside = low < number < high or (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")
+    if not inside:
+        raise InvalidInputError(f"{name} must {WORDS.get(interval, f'lie in {interval}')}, got {number}")
+    return number
+
+
+def check_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
+    """Return an array of numbers, of any shape and not necessarily finite, as floats; text is no number."""
+    array = _as_array(value)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInputError(f"{name} must be numbers, got {shown(value)}")
+    return np.asarray(array, dtype=np.float64)
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError:  # lists of unequal length
+        return np.empty(0, dtype=object)
+
+
+def check_indices(name: str, value: Any, size: float = np.inf) -> npt.NDArray[np.int64]:
+    """Return an array of whole numbers from 0 to below `size`."""
+    array = check_numbers(name, value)
+    bad = array[~((array >= 0) & (array < size) & (array == np.floor(array)))]
+    if bad.size:
+        most = f"from 0 to {size - 1:g}" if np.isfinite(size) else "of 0 or more"
+        raise InvalidInputError(f"{name} must be whole numbers {most}, got {bad.flat[0]:g}")
+    return array.astype(np.int64)
+
+
+def check_mask(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Return a mask of true and false, or 1 and 0, of a shape; −1 stands for any length."""
+    array = check_numbers(name, value)
+    fits = array.ndim == len(shape) and all(want in (-1, had) for want, had in zip(shape, array.shape, strict=True))
+    if not fits or not np.all((array == 0.0) | (array == 1.0)):
+        wanted = ", ".join("any" if size < 0 else str(size) for size in shape)
+        raise InvalidInputError(f"{name} must be a mask of 0 and 1 of shape ({wanted}), got {shown(value)}")
+    return array.astype(bool)
+
+
+def check_list(name: str, value: Any, items: str) -> list[Any]:
+    """Return the items of something that lists them; text lists nothing."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidInputError(f"{name} must be a list of {items}, got {shown(value)}")
+    return list(value)
+
+
+def check_path(name: str, value: Any) -> Path:
+    """Return a path, given as such or as text."""
+    check_type(name, value, (str, PathLike))
+    return Path(value)
+
+
+def check_choice(kind: str, value: Any, known: Iterable[str]) -> str:
+    """Return a name that is known; another one raises with the nearest."""
+    known = tuple(known)
+    if not isinstance(value, str) or value not in known:
+        raise unknown_name(kind, value, known)
+    return value
+
+
+def check_type(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
+    """Raise unless the value is of the type, or of one of them."""
+    if not isinstance(value, kind):
+        names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise InvalidInputError(f"{name} must be of type {names}, got {shown(value)}")
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Raise unless the value can be called."""
+    if not callable(value):
+        raise InvalidInputError(f"{name} must be a function, got {shown(value)}")
+
+
+def make_rng(seed: Any) -> np.random.Generator:
+    """Return the generator of a seed: a whole number or several, a SeedSequence, a Generator; None draws afresh."""
+    try:
+        if isinstance(seed, bool):
+            raise TypeError
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"seed must be whole numbers of 0 or more, a SeedSequence or a Generator, got {shown(seed)}"
+        ) from None
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message shows it: in one line, and not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else f"{text[:57]}…"
