@@ -62,8 +62,8 @@ def test_reweighting_brings_evidence_and_diagnostics_along():
     assert found.diagnostics["effective_draws"] == pytest.approx(found.effective_draws)
     assert "min_bulk_ess" not in found.diagnostics
     assert not found.trusted  # a handful of effective draws
+    one = qp.Posterior(space=post.space, draws=post.draws[:2], weights=np.array([1.0, 0.0]), method="hand")
     with pytest.raises(qp.InvalidInputError, match="weight 0"):
-        one = qp.Posterior(space=post.space, draws=post.draws[:2], weights=np.array([1.0, 0.0]), method="hand")
         one.reweight(np.array([-np.inf, 0.0]))
 
 
