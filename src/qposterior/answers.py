@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -256,8 +257,8 @@ class Posterior:
             return xr.DataTree.from_dict(groups)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # it announces its next generation when it is imported
-            import arviz
-        return arviz.InferenceData(**groups)
+            make_fn: Any = import_module("arviz").InferenceData
+        return make_fn(**groups)
 
     def __repr__(self) -> str:
         lines = [
