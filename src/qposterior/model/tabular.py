@@ -138,9 +138,9 @@ class TabularTarget(Target, ABC):
     def disperse(self, x: FloatArray, rng: np.random.Generator, *, turn: int = 0) -> FloatArray:
         """Return starting points spread over policy cells.
 
-        Point i starts with action (i + turn · N + a random one) mod A greedy in every state where a free value decides
-        it: the action's own value is raised above the others, or the free ones above it are lowered. Every other point
-        lies `STRETCH` times as far from the prior mean to begin with, for what only values further on decide. Points
+        Point i starts with action (s + i + turn · N) mod A greedy in every state s where a free value decides it: the
+        action's own value is raised above the others, or the free ones above it are lowered. Two of four points
+        lie `STRETCH` times as far from the prior mean to begin with, for what only values further on decide. Points
         that leave the support so stay where they were.
         """
         space, prior = self.seen.space, self.prior_data
@@ -150,11 +150,13 @@ class TabularTarget(Target, ABC):
             return x
         start = space.first_pair[space.deciding_states]
         size = np.diff(np.append(start, space.num_pairs))
-        wanted = start + (rng.integers(size) + np.arange(turn * x.shape[0], (turn + 1) * x.shape[0])[:, None]) % size
+        number = np.arange(turn * x.shape[0], (turn + 1) * x.shape[0])[:, None]
+        wanted = start + (space.deciding_states + number) % size
         chosen = np.zeros((x.shape[0], space.num_pairs), dtype=bool)
         np.put_along_axis(chosen, wanted, True, axis=1)
         moved = x.copy()
-        moved[1::2, column[movable]] += (STRETCH - 1.0) * (moved[1::2, column[movable]] - prior.mean)
+        far = np.ix_(np.arange(x.shape[0]) // 2 % 2 == 1, column[movable])
+        moved[far] += (STRETCH - 1.0) * (moved[far] - prior.mean)
         margin = 0.5 * prior.scale * rng.random((x.shape[0], movable.size))
         for _ in range(DISPERSION_ROUNDS):  # what is raised in one state changes the states before it
             theta = self.to_q(moved)
