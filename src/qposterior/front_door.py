@@ -126,8 +126,8 @@ def posterior(
     loop = free_loop(seen, prior.scale)
     if loop.size:
         warnings.warn(
-            f"one can circle in {name_states(loop)} for ever at a reward of about 0: with a Gaussian prior on Q and a "
-            "discount below 1 such a loop is almost surely 'optimal'; use discount 1, a step cost, or RewardPrior",
+            f"one can circle in {name_states(np.unique(seen.space.pair_state[loop]))} for ever at a reward of about 0: "
+            "with a Gaussian prior on Q and a discount below 1 such a loop is almost surely 'optimal'; use discount 1, a step cost, or RewardPrior",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -461,15 +461,19 @@ def _reward_posterior(
     )
 
 
-def free_loop(seen: Experience, scale: float) -> IntArray:
-    """Return the states of seen loops of reward about 0 that a discount below 1 makes look optimal, if any.
+def free_loop(seen: Experience, scale: float, *, at_most: float = np.inf) -> IntArray:
+    """Return the pairs of seen loops of reward about 0 that a discount below 1 makes look optimal, if any.
 
-    On a closed loop of n steps the density gains 1/(1 − γⁿ); the rewards that this favours are those small against
-    (1 − γ) · scale.
+    On a closed loop of n steps the density gains 1/(1 − γⁿ) over what leaves it; the rewards that this favours are
+    those small against (1 − γ) · scale, here also `at_most`. Where nothing leads out, all policies gain alike.
     """
     space = seen.space
     if space.discount == 1.0 or seen.num_observed == 0:
         return np.empty(0, dtype=np.int64)
-    small = seen.observed & (np.abs(seen.reward_mean) <= FREE_LOOP * (1.0 - space.discount) * scale)
+    limit = min(FREE_LOOP * (1.0 - space.discount) * scale, at_most)
     full = seen.table().spread(seen.observed_pairs, space.num_pairs)
-    return np.flatnonzero(inescapable_set(space, full, small))
+    small = seen.observed & (np.abs(seen.reward_mean) <= limit)
+    inside = inescapable_set(space, full, small)
+    leads_out = ~seen.observed | (full.expect((~inside).astype(float)) > 0.0)
+    has_choice = bool(np.any(leads_out & inside[space.pair_state]))
+    return np.flatnonzero(small & ~leads_out & inside[space.pair_state] & has_choice)

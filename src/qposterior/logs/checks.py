@@ -15,6 +15,12 @@ from qposterior.logs.read import Log
 SUSPECT = 1e-3
 """A p-value below this is reported as a misfit."""
 
+ABOUT_ZERO = 0.1
+"""Rewards up to this share of the largest of a log are about 0."""
+
+NOT_EXCLUDED = 0.05
+"""P(best) from which on the answer depends on a loop."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
@@ -32,7 +38,7 @@ class Check:
 
 def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post), _free_loop(chosen)]
+    checks: list[Check | None] = [_sampler(post), _free_loop(chosen, post)]
     if chosen.rewards == "noisy":
         checks.append(_equal_noise(log))
     elif int(np.sum(log.count > 1)) == 0:
@@ -56,16 +62,21 @@ def _sampler(post: Posterior) -> Check:
     return Check(name="computation", fits=trusted, words=words)
 
 
-def _free_loop(chosen: Chosen) -> Check | None:
-    """Can one circle for ever at a reward of about 0, which a prior on Q and a discount below 1 make look best?"""
-    loop = free_loop(chosen.seen, chosen.prior.scale)
-    if not loop.size:
+def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
+    """Does the answer circle for ever at a reward of about 0, as a prior on Q and a discount below 1 make it?"""
+    # The prior is as wide as returns are here, so that its scale alone would call every reward small.
+    at_most = ABOUT_ZERO * float(np.abs(chosen.seen.reward_mean).max(initial=0.0))
+    loop = free_loop(chosen.seen, chosen.prior.scale, at_most=at_most)
+    space = post.space
+    share = post.prob_optimal_table()[space.pair_state[loop], space.pair_action[loop]]
+    states = np.unique(space.pair_state[loop[share >= NOT_EXCLUDED]])
+    if not states.size:
         return None
-    shown = ", ".join(chosen.states[s] for s in loop[:5]) + (", …" if loop.size > 5 else "")
+    shown = ", ".join(chosen.states[s] for s in states[:5]) + (", …" if states.size > 5 else "")
     words = (
-        f"one can circle in {loop.size} states ({shown}) for ever at a reward of about 0: under this prior such a loop "
-        "looks best whether it is or not, so do not rely on what is said of these states; count a cost for each step, "
-        "or name goals (--goal) and use --discount 1"
+        f"one can circle for ever at a reward of about 0, and the answer holds that for the best thing to do in "
+        f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on what is said of these states; "
+        "count a cost for each step, or name goals (--goal) and use --discount 1"
     )
     return Check(name="loops", fits=False, words=words)
 
