@@ -484,6 +484,12 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
+def test_reading_prints_nothing_not_even_in_an_interpreter(tmp_path):
+    path = write(tmp_path, HEADER + "a,b,1,c\n")
+    with relations.connected(path) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
+
+
 def test_the_command_line_refuses_a_bad_log_with_exit_code_2(tmp_path):
     path = write(tmp_path, HEADER + "a,b,1,c\n")
     for arguments in (["fit", str(path), "--column", "next_state=state"], ["fit", "/dev/zero"]):

@@ -194,6 +194,7 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
     } | ({} if THREADS is None else {"threads": THREADS})
     try:
         with duckdb.connect(":memory:", config=config) as connection:
+            connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
             yield connection
     except (duckdb.Error, UnicodeDecodeError) as error:
         raise _translated(name, str(error)) from error
