@@ -50,13 +50,12 @@ class Posterior:
     def __post_init__(self) -> None:
         check_type("space", self.space, StateActionSpace)
         draws, weights = check_numbers("draws", self.draws), check_numbers("weights", self.weights)
-        if draws.shape != (weights.size, self.space.num_pairs) or weights.shape != (weights.size,) or not weights.size:
-            raise InvalidInputError(
-                f"draws must have a row for each weight and a column for each of the {self.space.num_pairs} pairs, got "
-                f"{draws.shape} with weights {weights.shape}"
-            )
+        num = max([1, *draws.shape[:1]])  # one draw at least
+        for name, array, shape in (("draws", draws, (num, self.space.num_pairs)), ("weights", weights, (num,))):
+            if array.shape != shape:
+                raise InvalidInputError(f"{name} must be {shape} numbers, got {array.shape}")
         if not np.isfinite(draws).all():
-            raise InvalidInputError(f"draws must be finite, got {draws[~np.isfinite(draws)][0]}")
+            raise InvalidInputError(f"draws must be finite, and some are not finite: {draws[~np.isfinite(draws)][0]}")
         if not (np.all(weights >= 0.0) and abs(weights.sum() - 1.0) <= WEIGHT_ERROR):
             raise InvalidInputError(f"weights must be 0 or more and sum to 1, got {shown(weights)}")
         if weights.size % check_count("chains", self.chains):

@@ -179,7 +179,7 @@ TABLE = {
             "seed": (-1, 1.5, "one", None),
         },
     ),
-    qp.Columns: ({}, {"state": (None, 3, "", "action"), "reward": (None, "state")}),
+    qp.Columns: ({}, {"state": (None, 3, ""), "reward": (None, 3)}),
     qp.StateActionSpace.from_mask: (
         {"admissible": [[1, 1], [1, 1]], "is_goal": [False, True]},
         {
@@ -342,7 +342,7 @@ TABLE = {
         {"space": SPACE, "draws": np.zeros((2, 2)), "weights": np.array([0.5, 0.5]), "method": "hand"},
         {
             "space": (None, MDP),
-            "draws": (np.zeros(2), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), NAN), "draws", None),
+            "draws": (3.0, np.zeros(2), np.zeros((2, 3)), np.zeros((0, 2)), np.full((2, 2), NAN), "draws", None),
             "weights": (
                 np.ones(2),
                 np.array([1.5, -0.5]),
@@ -427,7 +427,7 @@ TABLE = {
                 LOG.assign(weight=[-1.0, 1.0]),
                 LOG.assign(weight=[NAN, 1.0]),
             ),
-            "columns": ("state", {"state": "s"}, qp.Columns(state="no-such")),
+            "columns": ("state", {"state": "s"}, qp.Columns(state="no-such"), qp.Columns(state="action")),
             "settings": ("fast", {}),
             "before": ("log", 3),
             "goals": (("no-such",),),

@@ -51,12 +51,9 @@ class Columns:
     weight: str = "weight"
 
     def __post_init__(self) -> None:
-        names = [getattr(self, name) for name in (*REQUIRED, *OPTIONAL)]
-        for name in names:
-            if not isinstance(name, str) or not name:
-                raise InvalidInputError(f"the name of a column must be text, got {name!r}")
-            if names.count(name) > 1:
-                raise InvalidInputError(f"the column {name!r} is named for two things; each needs one of its own")
+        for ours in (*REQUIRED, *OPTIONAL):
+            if not isinstance(getattr(self, ours), str) or not getattr(self, ours):
+                raise InvalidInputError(f"the name of the column {ours} must be text, got {getattr(self, ours)!r}")
 
     def present(self, path: object, header: list[str]) -> dict[str, str]:
         """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
