@@ -381,6 +381,7 @@ TABLE = {
             "episodes": NOT_COUNTS,
             "seed": NOT_SEEDS,
             "cap": (0, -1, 2.5, "3", True),
+            "timeout": (-1.0, NAN, "3", [3.0]),
             "depth": (2.5, "3"),
             "callback": ("print", 3),
             "after": ("run", 3),

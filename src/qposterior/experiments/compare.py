@@ -133,7 +133,7 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             until_learned=not spec.full,
             keep_transitions=False,
             callback=after_episode,
-            timeout=None if spec.timeout is None else spec.timeout - (time.perf_counter() - started),
+            timeout=None if spec.timeout is None else max(spec.timeout - (time.perf_counter() - started), 0.0),
         )
         status = "timeout" if run.is_timed_out else "done"
     except (Exception, SystemExit) as problem:  # whatever an environment of one's own may do
