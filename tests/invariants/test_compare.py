@@ -185,7 +185,7 @@ def test_a_timeout_does_not_wait_for_the_end_of_an_episode(monkeypatch):
 
     monkeypatch.setattr(TableSimulator, "step", slow_step)
     started = time.perf_counter()
-    spec = RunSpec(agent="random", environment="river-swim", depth=300, seed=0, timeout=0.3)
+    spec = RunSpec(agent="random", environment="river-swim", depth=300, seed=0, episodes=1, timeout=0.3)
     row, episodes = run_one(spec)  # an episode of 1,200 steps would take 24 seconds
     assert time.perf_counter() - started < 10.0
     assert (row["status"], row["episodes"], episodes) == ("timeout", 0, [])

@@ -156,7 +156,7 @@ def test_a_run_ends_in_the_middle_of_an_episode_when_its_time_is_up():
             return 0
 
     started = time.perf_counter()
-    run = qp.explore(Slow(), qp.make_environment("two-state"), episodes=3, cap=10_000, timeout=0.2)
+    run = qp.explore(Slow(), qp.make_environment("two-state"), episodes=1, cap=1000, timeout=0.2)
     assert time.perf_counter() - started < 5.0
     assert (run.rows, run.transitions, run.is_timed_out) == ([], [], True)
     more = qp.explore(Slow(), qp.make_environment("two-state"), episodes=1, cap=2, after=run, timeout=60.0)
