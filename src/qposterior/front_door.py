@@ -127,8 +127,8 @@ def posterior(
     if loop.size:
         warnings.warn(
             f"one can circle in {name_states(np.unique(seen.space.pair_state[loop]))} for ever at a reward of about 0: "
-            "with a Gaussian prior on Q and a discount below 1 such a loop is almost surely 'optimal'; use discount 1, a "
-            "step cost, or RewardPrior",
+            "with a Gaussian prior on Q and a discount below 1 such a loop is almost surely 'optimal'; use discount 1, "
+            "a step cost, or RewardPrior",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -75,8 +75,8 @@ def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
     shown = ", ".join(chosen.states[s] for s in states[:5]) + (", …" if states.size > 5 else "")
     words = (
         "one can circle for ever at a reward of about 0, and the answer holds that for the best thing to do in "
-        f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on what is said of these "
-        "states; count a cost for each step, or name goals (--goal) and use --discount 1"
+        f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on what is said of "
+        "these states; count a cost for each step, or name goals (--goal) and use --discount 1"
     )
     return Check(name="loops", fits=False, words=words)
 
