@@ -251,7 +251,7 @@ MUTATIONS = [
     Mutation(DENSITY, "pull + n - m", "pull", GRADIENT + "_of_repeated_readings"),
     Mutation(DENSITY, "squares - m", "squares - n", GRADIENT + "_of_repeated_readings"),
     Mutation("world/space.py", "best - TIE * size", "best - TIE * (1.0 + size)", UNITS + "test_ties_are_relative_to_the_values_of_their_own_state"),
-    Mutation(POLYTOPE, "DEGENERATE * compared", "DEGENERATE * (1.0 + compared)", UNITS + "test_the_unit_of_rewards_does_not_matter"),
+    Mutation(POLYTOPE, "np.abs(value) <= tie", "np.abs(value) <= DEGENERATE", UNITS + "test_the_unit_of_rewards_does_not_matter"),
     Mutation(HMC, "1e-6 * float(variance.max(initial=0.0))", "1e-6", UNITS + "test_the_unit_of_rewards_does_not_matter"),
     Mutation("model/tabular.py", "if not self._is_compiled(\"leapfrog\"):", "if False:", "tests/invariants/test_hmc.py::test_a_density_of_ones_own_is_all_that_a_subclass_needs"),
     Mutation("model/tabular.py", "or not self._is_compiled():\n            return x", ":\n            return x", "tests/invariants/test_hmc.py::test_a_density_of_ones_own_is_all_that_a_subclass_needs"),

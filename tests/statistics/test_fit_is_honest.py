@@ -45,7 +45,7 @@ def test_the_only_action_tried_is_not_called_best(found, tmp_path):
     assert found.policy["bad"] == "repair"
     words = " ".join(summary(found))
     assert "In 1 of the 1 states where several actions were tried" in words
-    assert "In 1 states only one action was ever tried" in words
+    assert "In one state only one action was ever tried" in words
     page = write_fit_report(found, tmp_path).read_text()
     assert "only action tried" in page
     json.dumps(found.to_dict(), allow_nan=False)

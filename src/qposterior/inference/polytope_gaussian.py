@@ -40,7 +40,9 @@ class PolytopeGaussian:
         slack = bounds - constraints @ mean
         size = np.linalg.norm(constraints, axis=1) * max(float(np.abs(factor).max(initial=0.0)), 1e-300)
         constant = np.linalg.norm(rows, axis=1) <= DEGENERATE * np.maximum(size, 1e-300)
-        tolerance = DEGENERATE * (np.abs(bounds) + np.abs(constraints) @ np.abs(mean))  # of the values compared
+        # Rounding is relative to the largest value or standard deviation: a mean of 0 may be the rest of a cancellation.
+        self._size = max(float(np.abs(mean).max(initial=0.0)), float(np.abs(factor).max(initial=0.0)))
+        tolerance = DEGENERATE * np.linalg.norm(constraints, axis=1) * self._size
         self.is_empty = bool(np.any(slack[constant] < -tolerance[constant]))
         self.is_tied: BoolArray = constant & (np.abs(slack) <= tolerance)  # constraints that hold with equality
         self._triangulate(rows[~constant], slack[~constant])
@@ -156,8 +158,8 @@ class PolytopeGaussian:
         value = rows @ self.mean + z @ along.T
         size = np.linalg.norm(rows, axis=1) * max(float(np.abs(self.factor).max(initial=0.0)), 1e-300)
         fixed = rest <= 1e-7 * np.maximum(size, 1e-300)
-        compared = np.abs(rows) @ np.abs(self.mean) + np.abs(z) @ np.abs(along).T
-        sign = np.where(np.abs(value) <= DEGENERATE * compared, 0.5, (value < 0.0).astype(float))
+        tie = DEGENERATE * np.linalg.norm(rows, axis=1) * self._size
+        sign = np.where(np.abs(value) <= tie, 0.5, (value < 0.0).astype(float))
         return np.asarray(np.where(fixed, sign, ndtr(-value / np.where(fixed, 1.0, rest))))
 
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray:

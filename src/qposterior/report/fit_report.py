@@ -116,10 +116,9 @@ def summary(found: Fit) -> list[str]:
         f"{read} In {len(sure)} of the {len(compared)} states where several actions were tried the best one is clear "
         f"(at least 90 % sure); an episode is then worth {mean:.4g} (90 % interval {low:.4g} to {high:.4g}).",
     ]
-    if len(compared) < len(best):
-        lines.append(
-            f"In {len(best) - len(compared)} states only one action was ever tried: nothing was compared there."
-        )
+    if alone := len(best) - len(compared):
+        where = "one state" if alone == 1 else f"{alone} states"
+        lines.append(f"In {where} only one action was ever tried: nothing was compared there.")
     if len(open_states):
         row = open_states.iloc[0]
         lines.append(
