@@ -236,7 +236,10 @@ def other_problems(seeds: int = 20) -> tuple[str, str]:
         f"First episode from which the trailing-100 mean regret stays below 10 % of a random agent's, {seeds} seeds, "
         "at most 1,000 episodes (at which unsolved runs count). All agents but q-learning plan or draw anew within an "
         'episode by the same rule (`replan="loops"`): when a state is entered a second time whose planned pair has '
-        "become known since. r-max is told the largest reward. FrozenLake has a step cost of 0.001.\n\n"
+        'become known since. With one plan an episode (`replan="episode"`) r-max, told all rows, and '
+        "psrl-deterministic took 117 and 121 episodes on deep-sea-loops, 34 and 80 on river-swim, 112 and 115 on the "
+        "FrozenLake that is not slippery. r-max is told the largest reward. River swim has no goal: every episode is "
+        "cut off. FrozenLake has a step cost of 0.001. Seconds are those of the processor.\n\n"
     )
     header = (
         "environment",
