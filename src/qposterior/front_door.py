@@ -409,8 +409,9 @@ def _sequential_posterior(
     shares = np.array([cloud.weights @ seen.space.optimal_share(cloud.theta) for cloud in clouds])
     reason, facts = compare_islands(log_evidence, shares, seen.space)
     last_moves = [[row for row in island.trace if row.get("is_effective") is not None][-1:] for island in islands]
-    if any(row and not row[0]["is_effective"] for row in last_moves):
-        ratio = max(float(row[0]["mixing_ratio"]) for row in last_moves if row)
+    ineffective = [row[0] for row in last_moves if row and not row[0]["is_effective"]]
+    if 2 * len(ineffective) >= ISLANDS:
+        ratio = float(np.median([row["mixing_ratio"] for row in ineffective]))
         reason = (
             f"the last moves did not mix (ratio {ratio:.1f}); use Bellman coordinates, a larger tolerance, or more "
             "moves"

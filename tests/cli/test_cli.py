@@ -244,13 +244,6 @@ def test_a_bad_agent_is_found_before_the_directory_is_made(tmp_path):
     assert not out.exists()
 
 
-def test_an_ill_posed_problem_is_a_failed_run():
-    answer = call("explore", "FrozenLake-v1", "--agent", "random", "--episodes", 2)
-    assert answer.returncode == 1
-    assert "step cost" in answer.stderr
-    assert len(answer.stderr.strip().splitlines()) == 1
-
-
 def test_ctrl_c_leaves_readable_files_and_exit_code_130(tmp_path):
     out = tmp_path / "run"
     # A shell's background jobs ignore Ctrl-C, and so would their children: put the default back, then become it.

@@ -320,7 +320,7 @@ def test_agents_are_made_for_a_gymnasium_environment_or_its_id(name):
     result = qp.explore(agent, env, episodes=2, seed=0)
     other = qp.make_agent(name, "CliffWalking-v1", horizon=40, seed=0)
     assert qp.explore(other, env, episodes=2, seed=0).transitions == result.transitions
-    with pytest.raises(qp.InvalidInputError, match="got int"):
+    with pytest.raises(qp.InvalidInputError, match="got 3"):
         qp.make_agent(name, 3)
 
 

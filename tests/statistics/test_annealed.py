@@ -257,7 +257,7 @@ def test_front_door_runs_the_annealed_sampler_at_a_tolerance_and_in_q_coordinate
         assert post.diagnostics["trace"][0]["stage"] == "I"
     pairs = [(int(seen.space.pair_state[k]), int(seen.space.pair_action[k])) for k in seen.observed_pairs]
     noisy = noisy_experience(mdp, pairs, sd=0.6)
-    post = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), coordinates="q", method="smc", particles=500)
+    post = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), coordinates="q", method="smc", particles=2000)
     exact = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), method="exact", particles=1)
     np.testing.assert_allclose(post.prob_optimal_table(), exact.prob_optimal_table(), atol=0.15)
     settings = qp.AnnealedSettings(moves=qp.MoveSettings(waste_free=10, resampling="residual"))

@@ -40,7 +40,7 @@ class PolytopeGaussian:
         slack = bounds - constraints @ mean
         size = np.linalg.norm(constraints, axis=1) * max(float(np.abs(factor).max(initial=0.0)), 1e-300)
         constant = np.linalg.norm(rows, axis=1) <= DEGENERATE * np.maximum(size, 1e-300)
-        # Rounding is relative to the largest value or standard deviation: a mean of 0 may be the rest of a cancellation.
+        # Rounding is relative to the largest value or standard deviation: a mean of 0 may be what a cancellation left.
         self._size = max(float(np.abs(mean).max(initial=0.0)), float(np.abs(factor).max(initial=0.0)))
         tolerance = DEGENERATE * np.linalg.norm(constraints, axis=1) * self._size
         self.is_empty = bool(np.any(slack[constant] < -tolerance[constant]))
