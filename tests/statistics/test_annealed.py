@@ -261,7 +261,7 @@ def test_front_door_runs_the_annealed_sampler_at_a_tolerance_and_in_q_coordinate
     exact = qp.posterior(noisy, prior=PRIOR, noise=Noise(scale=0.6), method="exact", particles=1)
     np.testing.assert_allclose(post.prob_optimal_table(), exact.prob_optimal_table(), atol=0.15)
     settings = qp.AnnealedSettings(moves=qp.MoveSettings(waste_free=10, resampling="residual"))
-    post = qp.posterior(seen, prior=PRIOR, tolerance=0.3, method="smc", particles=1000, settings=settings)
+    post = qp.posterior(seen, prior=PRIOR, tolerance=0.3, method="smc", particles=4000, settings=settings)
     assert {row["moves"] for row in post.diagnostics["trace"]} == {9}
     with pytest.raises(qp.InvalidInputError, match="settings must be AnnealedSettings"):
         qp.posterior(seen, tolerance=0.3, method="smc", settings=qp.HMCSettings())
