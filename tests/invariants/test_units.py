@@ -7,6 +7,7 @@ import pytest
 
 import qposterior as qp
 from problems import SHAPES, random_problem
+from qposterior.agents.planning import plan
 
 
 def in_units(shape, unit, number=3):
@@ -45,3 +46,13 @@ def test_ties_are_relative_to_the_values_of_their_own_state():
     np.testing.assert_array_equal(share, [[0.5, 0.5, 0.0, 1.0], [0.5, 0.5, 0.0, 1.0]])
     lowest = space.optimal_share(np.array([[1.0, 1.0 + 1e-12, 1e-12, 2e-12]]), "lowest")
     np.testing.assert_array_equal(lowest, [[1.0, 0.0, 0.0, 1.0]])
+
+
+def test_plans_do_not_depend_on_the_unit_of_rewards():
+    mdp = qp.make_environment("random-mdp", num_states=8, seed=3)
+    small = 2.0**-45 * mdp.rewards
+    one, other = (
+        plan(mdp.space, mdp.transitions, rewards, horizon=12, rng=np.random.default_rng(0))
+        for rewards in (mdp.rewards, small)
+    )
+    np.testing.assert_array_equal(one, other)

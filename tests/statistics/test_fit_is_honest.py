@@ -15,6 +15,7 @@ import qposterior as qp
 from qposterior.cli.main import cli
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.files import save_fit
 from qposterior.logs.read import log_of_table
 from qposterior.report.fit_report import summary, write_fit_report
 
@@ -121,3 +122,13 @@ def test_no_noise_advice_that_estimates_a_centre_instead_of_the_mean():
     check = next(check for check in found.checks if check.name == "noise")
     assert not check.fits
     assert "student" not in check.words
+
+
+def test_a_policy_is_served_by_the_labels_of_the_log_and_only_where_there_is_one(found, tmp_path):
+    rows = [(1, "x", 1.0, 2), (1, "y", 0.0, 2)] * 5
+    save_fit(qp.fit(pd.DataFrame(rows, columns=COLUMNS), particles=200), tmp_path / "sure", FitSettings())
+    policy = qp.Policy.load(tmp_path / "sure")
+    assert policy.act("1") == policy.act("1.0") == policy.act(" 1 ") == "x"
+    save_fit(unsettled(found), tmp_path / "lost", FitSettings())
+    with pytest.raises(qp.InvalidInputError, match="has not settled"):
+        qp.Policy.load(tmp_path / "lost").act("worn")

@@ -9,6 +9,7 @@ from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
 
 TIE = 1e-12
+"""Values that differ by less than this share of the largest tie."""
 
 
 def plan(
@@ -35,7 +36,7 @@ def plan(
         if bonus is not None:
             q = np.where(np.isnan(bonus), q, bonus * _discounted_steps(space.discount, steps_to_go))
         best = space.maximum(q)
-        tied = np.where(q >= best[space.pair_state] - TIE, preference, -1.0)
+        tied = np.where(q >= best[space.pair_state] - TIE * np.abs(q).max(initial=0.0), preference, -1.0)
         chosen = tied == np.repeat(np.maximum.reduceat(tied, first), np.diff(np.append(first, space.num_pairs)))
         policy = np.full(space.num_states, -1, dtype=np.int64)
         policy[space.pair_state[chosen]] = space.pair_action[chosen]

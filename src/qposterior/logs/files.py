@@ -24,6 +24,7 @@ from qposterior.errors import InvalidInputError
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.columns import canonical_label
 from qposterior.logs.fit import Fit
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
@@ -382,7 +383,11 @@ class Policy:
 
         Exploring without a seed draws afresh at every call.
         """
-        label = str(state)
+        label = canonical_label(str(state))
+        if not self._answer["policy"]:
+            raise InvalidInputError(
+                "this fit has no policy: its computation has not settled (its page says what helps)"
+            )
         if label not in self._answer["policy"]:
             known = ", ".join(list(self._answer["policy"])[:8])
             raise InvalidInputError(f"there is nothing to decide in state {label!r}; known states are {known}")
