@@ -194,7 +194,10 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
     } | ({} if THREADS is None else {"threads": THREADS})
     try:
         with duckdb.connect(":memory:", config=config) as connection:
-            connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
+            # A progress bar would be written to stdout. In a notebook without widgets there is none, and no setting of it.
+            (has_bar,) = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() or (False,)
+            if has_bar:
+                connection.execute("SET enable_progress_bar = false")
             yield connection
     except (duckdb.Error, UnicodeDecodeError) as error:
         raise _translated(name, str(error)) from error
