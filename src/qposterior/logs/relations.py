@@ -194,7 +194,7 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
     } | ({} if THREADS is None else {"threads": THREADS})
     try:
         with duckdb.connect(":memory:", config=config) as connection:
-            # A progress bar would be written to stdout. In a notebook without widgets there is none, and no setting of it.
+            # A progress bar would be written to stdout; in a notebook without widgets it is off and cannot be set.
             (has_bar,) = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() or (False,)
             if has_bar:
                 connection.execute("SET enable_progress_bar = false")
