@@ -269,7 +269,7 @@ MUTATIONS = [
     Mutation(ONE_LOOK, "np.where(after.contains(theta), gain, -np.inf)", "gain", TRUST + "test_noisy_readings_on_loops_at_discount_one_agree_with_enumeration"),
     Mutation("logs/fit.py", "rows.loc[rows[\"only_action\"], \"prob_optimal\"] = np.nan", "pass", HONEST + "test_the_only_action_tried_is_not_called_best"),
     Mutation("logs/fit.py", "            rows[list(NUMBERS)] = np.nan", "            pass", HONEST + "test_draws_that_have_not_settled_give_no_answer"),
-    Mutation("logs/checks.py", "_sampler(post), _free_loop(chosen, post)]", "_sampler(post)]", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
+    Mutation("logs/checks.py", "_sampler(post, chosen), _free_loop(chosen, post)]", "_sampler(post, chosen)]", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
 ]  # fmt: skip
 
 

@@ -135,7 +135,7 @@ def posterior(
     if rows is not None:
         chain_settings = chain_settings or HMCSettings(chains=CHAINS)
         uncertain = UncertainTarget(seen, prior, likelihood, rows, chains=chain_settings.chains, rng=rng)
-        joint = run_joint(uncertain, rng, chain_settings, progress_fn=progress_fn)
+        joint = run_joint(uncertain, rng, chain_settings, progress_fn=progress_fn, min_draws=particles)
         return _announced(_joint_posterior(joint, particles, seen, described | {"transitions": type(rows).__name__}))
     if method == "exact":
         found = Enumeration(seen, prior, likelihood, coordinates=coordinates, max_cells=max_cells, rng=rng)
@@ -146,7 +146,7 @@ def posterior(
     make_target = _target_maker(seen, prior, likelihood, coordinates, features)
     if method == "hmc":
         target = make_target(None)
-        chains = run_hmc(target, rng, chain_settings, progress_fn=progress_fn)
+        chains = run_hmc(target, rng, chain_settings, progress_fn=progress_fn, min_draws=particles)
     else:
         coldest = float(np.max(tolerance)) if noise is None else 0.0
         if coldest <= 0.0:
@@ -156,7 +156,7 @@ def posterior(
             )
         rungs = ladder(coldest, prior.scale, seen.num_observed)
         target = make_target(coldest)
-        chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn)
+        chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn, min_draws=particles)
     sampled = _chain_posterior(target, chains, method, particles, seen, described)
     if features is None:
         sampled = _cross_checked(sampled, seen, prior, likelihood, coordinates)
@@ -450,7 +450,11 @@ def _reward_posterior(
     """Return the posterior under a prior on rewards: independent draws where they are conjugate, else chains."""
     target = RewardTarget(seen, table, prior, likelihood)
     if not target.is_conjugate:
-        return _announced(_chain_posterior(target, run_hmc(target, rng, settings), "hmc", particles, seen, described))
+        return _announced(
+            _chain_posterior(
+                target, run_hmc(target, rng, settings, min_draws=particles), "hmc", particles, seen, described
+            )
+        )
     if settings is not None:
         raise InvalidInputError("under this RewardPrior draws are independent, without a chain: leave `settings` out")
     return Posterior(

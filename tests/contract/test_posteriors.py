@@ -322,6 +322,14 @@ def test_counted_transitions_and_noisy_readings_need_their_own_model():
         qp.posterior(seen)
 
 
+def test_as_many_draws_as_are_asked_for_are_made():
+    """Chains that agree early go on until there are that many: none is handed out twice."""
+    _, seen = random_problem("acyclic", 3, num_states=4)
+    post = qp.posterior(seen, particles=6000, seed=0)
+    assert len(np.unique(post.draws[:, ~seen.observed], axis=0)) > 4500  # a refused trajectory repeats its draw
+    assert post.diagnostics["total_draws"] >= 6000
+
+
 @pytest.mark.parametrize("method", ["exact", "hmc", "smc"])
 def test_a_table_of_transitions_is_used_whatever_was_counted(method):
     """A row of one half each, of which one successor was seen once: Q is the mean of both, not that of the one seen."""

@@ -33,7 +33,7 @@ def found():
 
 
 def unsettled(found):
-    broken = found.posterior.diagnostics | {"trusted": False, "distrust": "the draws are worth only 11"}
+    broken = found.posterior.diagnostics | {"trusted": False, "distrust": "too few", "min_bulk_ess": 11.0}
     post = replace(found.posterior, diagnostics=broken)
     return replace(found, posterior=post, checks=check_fit(found.log, found.chosen, post))
 
@@ -61,12 +61,12 @@ def test_draws_that_have_not_settled_give_no_answer(found, tmp_path):
     assert lost.next_trials().empty
     check = next(check for check in lost.checks if check.name == "computation")
     assert not check.fits
-    assert "worth only 11" in check.words
+    assert "worth 11 independent" in check.words
     assert "particles" not in check.words
     page = write_fit_report(lost, tmp_path).read_text()
     assert "no answer yet" in page
     assert "What to do where" not in page
-    assert "worth only 11" in page
+    assert "worth 11 independent" in page
     json.dumps(lost.to_dict(), allow_nan=False)
 
 
@@ -132,3 +132,41 @@ def test_a_policy_is_served_by_the_labels_of_the_log_and_only_where_there_is_one
     save_fit(unsettled(found), tmp_path / "lost", FitSettings())
     with pytest.raises(qp.InvalidInputError, match="has not settled"):
         qp.Policy.load(tmp_path / "lost").act("worn")
+
+
+def test_columns_that_were_not_read_are_named():
+    rows = [("a", "x", 1.0, "end", 1, "u"), ("a", "y", 0.0, "end", 1, "v")]
+    found = qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "done", "user"]), particles=100)
+    assert any("not read: 'done', 'user'" in words for words in found.chosen.words)
+    named = qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "terminated", "user"]), particles=100)
+    assert any("not read: 'user'" in words for words in named.chosen.words)
+    assert not any(
+        "not read" in w for w in qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "done", "user"])[COLUMNS]).chosen.words
+    )
+
+
+def test_one_trial_of_each_pair_is_not_called_certain_without_a_word():
+    rows = [("a", "x", 1.0, "end"), ("a", "y", 2.0, "end")]
+    found = qp.fit(pd.DataFrame(rows, columns=COLUMNS), particles=100)
+    check = next(check for check in found.checks if check.name == "rewards")
+    assert not check.fits
+    assert "--rewards noisy" in check.words
+    assert any("no pair was tried more than once" in words for words in found.chosen.words)
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
+def test_the_unit_of_rewards_does_not_matter_to_a_fit(unit):
+    rng = np.random.default_rng(0)
+    rows = [("a", x, float(rng.normal(mean, 1.0)), "end") for x, mean in (("x", 1.0), ("y", 1.5)) for _ in range(12)]
+    rows += [("b", "x", 1.0, "a")] * 3
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    one, other = (qp.fit(table.assign(reward=u * table["reward"]), actions="all", particles=200) for u in (1.0, unit))
+    assert other.chosen.rewards == one.chosen.rewards == "noisy"
+    assert other.chosen.prior.scale == pytest.approx(unit * one.chosen.prior.scale)
+    np.testing.assert_allclose(other.table["mean"] / unit, one.table["mean"], rtol=0.05, atol=0.1)
+
+
+def test_a_log_without_an_answer_at_its_discount_names_its_own_labels():
+    rows = [("walk", "round", 1.0, "back"), ("back", "round", 1.0, "walk")] * 3
+    with pytest.raises(qp.InvalidInputError, match=r"in (walk, back|back, walk) one can go on for ever.*--discount"):
+        qp.fit(pd.DataFrame(rows, columns=COLUMNS), discount=1.0)

@@ -153,9 +153,11 @@ def _check(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} must be at least 1, got {options[name]}")
     if options["seed"] < 0:
         raise click.UsageError(f"--seed must be 0 or more, got {options['seed']}")
-    if options["resume"] and (options["out"] is None or options["force"]):
+    if options["resume"] and options["out"] is None:
+        raise click.UsageError("--resume goes on with the run in a directory: give it with --out DIR")
+    if options["resume"] and options["force"]:
         raise click.UsageError(
-            "--resume goes on with the run in --out DIR, which --force would replace: give one of both"
+            "--resume goes on with the run in --out DIR, which --force would replace: give one of the two"
         )
     if options["tensorboard"]:
         if options["out"] is None:

@@ -206,4 +206,7 @@ def _print_table(found: Any) -> None:
     Console(width=None if sys.stdout.isatty() else 110).print(table)
     if len(found.table) > 40:
         click.echo(f"… and {len(found.table) - 40} rows more (--out or --json has all)")
-    click.echo(f"P(all marked actions are optimal) = {found.prob_policy:.2f}")
+    if not found.table["only_action"].all():
+        click.echo(
+            f"P(all marked actions are optimal) = {found.prob_policy:.2f} (*: the action of least expected loss)"
+        )

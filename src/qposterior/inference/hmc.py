@@ -197,10 +197,11 @@ def run_hmc(
     *,
     stopping_fn: Callable[[FloatArray], bool] | None = None,
     progress_fn: Callable[[int, int], None] | None = None,
+    min_draws: int = 0,
 ) -> Chains:
     """Run the chains until `stopping_fn` says of the ``(C, M, D)`` draws that they will do, or the iterations are used.
 
-    The default criterion asks for R-hat and effective sample sizes of Q. `progress_fn` gets (iterations, most).
+    They do not stop before `min_draws` draws. The default criterion asks for R-hat and effective sample sizes of Q. `progress_fn` gets (iterations, most).
     """
     settings = settings or HMCSettings()
     x = target.initial(settings.chains, rng)
@@ -224,7 +225,7 @@ def run_hmc(
         done += times
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
-        if (stopping_fn or _default_rule(target, settings))(draws[:, :done]):
+        if settings.chains * done >= min_draws and (stopping_fn or _default_rule(target, settings))(draws[:, :done]):
             break
     kept = draws[:, :done].copy()
     return Chains(

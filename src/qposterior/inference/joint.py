@@ -32,8 +32,12 @@ def run_joint(
     settings: HMCSettings | None = None,
     *,
     progress_fn: Callable[[int, int], None] | None = None,
+    min_draws: int = 0,
 ) -> JointDraws:
-    """Run the chains until R-hat and the effective sample sizes of Q will do, or the iterations are used."""
+    """Run the chains until R-hat and the effective sample sizes of Q will do, or the iterations are used.
+
+    They do not stop before `min_draws` draws.
+    """
     chains = target.tables.shape[0]
     settings = settings or HMCSettings(chains=chains)
     moves = target.num_coordinates > 0
@@ -65,7 +69,8 @@ def run_joint(
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
         summary = _describe(target, theta[:, :done])
-        if is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat):
+        is_sound = is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)
+        if is_sound and chains * done >= min_draws:
             break
     return JointDraws(
         theta=theta[:, :done].copy(),

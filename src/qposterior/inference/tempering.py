@@ -33,6 +33,7 @@ def run_tempering(
     settings: HMCSettings | None = None,
     *,
     progress_fn: Callable[[int, int], None] | None = None,
+    min_draws: int = 0,
 ) -> Chains:
     """Run HMC at every tolerance and propose swaps between neighbours after each move; return the coldest chains.
 
@@ -69,7 +70,8 @@ def run_tempering(
         if progress_fn is not None:
             progress_fn(done, settings.max_iterations)
         summary = describe_chains(targets[0], draws[:, :done])
-        if is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat):
+        is_sound = is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)
+        if is_sound and settings.chains * done >= min_draws:
             break
     kept = draws[:, :done].copy()
     diagnostics = summary | {

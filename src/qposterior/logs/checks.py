@@ -38,28 +38,35 @@ class Check:
 
 def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post), _free_loop(chosen, post)]
+    checks: list[Check | None] = [_sampler(post, chosen), _free_loop(chosen, post)]
     if chosen.rewards == "noisy":
         checks.append(_equal_noise(log))
     elif int(np.sum(log.count > 1)) == 0:
-        words = "every pair was tried once, so nothing tells whether rewards are the same each time"
-        checks.append(Check(name="rewards", fits=True, words=words))
+        words = (
+            "every pair was tried once, so nothing tells whether rewards are the same each time, and P(best) takes "
+            "them to be; if they vary, give --rewards noisy, and try again what matters"
+        )
+        checks.append(Check(name="rewards", fits=False, words=words))
     checks.append(_markov(log))
     return [check for check in checks if check is not None]
 
 
-def _sampler(post: Posterior) -> Check:
-    diagnostics = post.diagnostics
-    trusted = post.trusted
-    worth = diagnostics.get("min_bulk_ess", post.draws.shape[0])
+def _sampler(post: Posterior, chosen: Chosen) -> Check:
+    facts = post.diagnostics
+    worth = min(facts.get("min_bulk_ess", post.draws.shape[0]), facts.get("min_tail_ess", np.inf))
     words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
-    if not trusted:
+    if not post.trusted:
+        pair = facts.get("worst_pair")
+        where = "" if pair is None else f", least sure in {chosen.states[int(post.space.pair_state[pair])]}"
+        advice = ["group states that were rarely visited", "give another width of the prior (--prior gaussian:scale=…)"]
+        if chosen.transitions == "dirichlet":
+            advice.append("take the frequencies for the rows (--transitions empirical)")
         words = (
-            f"the computation has not settled ({diagnostics.get('distrust', 'nothing has checked its draws')}), so "
-            "there is no answer; group states that were rarely visited, take the frequencies for the rows "
-            "(--transitions empirical), or give a narrower --prior"
+            f"the computation has not settled, so there is no answer: its draws are worth {worth:.0f} independent ones "
+            f"and its chains differ by {facts.get('max_r_hat', np.nan):.2f} (R-hat, should be below 1.05){where}; "
+            + ", or ".join(advice)
         )
-    return Check(name="computation", fits=trusted, words=words)
+    return Check(name="computation", fits=post.trusted, words=words)
 
 
 def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:

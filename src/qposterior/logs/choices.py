@@ -92,18 +92,21 @@ class Chosen:
 def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
     """Return the problem that a log stands for."""
     words = [*_alike("states", log.states), *_alike("actions", log.actions)]
+    if log.unread:
+        names = ", ".join(map(quoted, log.unread[:8])) + (", …" if len(log.unread) > 8 else "")
+        words.append(
+            f"columns that were not read: {names}; where one says that an episode has ended, which episode it was or "
+            "how much a row counts, name it with --column terminated=, episode= or weight="
+        )
     is_goal = _goals(log, settings, path, words)
     rewards = settings.rewards or ("deterministic" if log.has_constant_rewards else "noisy")
     if settings.rewards is None:
         again = int(np.sum(log.count > 1))
-        words.append(
-            f"rewards are taken as {rewards}: "
-            + (
-                f"all {again} pairs that were tried more than once paid the same each time"
-                if rewards == "deterministic"
-                else "some pairs paid differently from time to time"
-            )
-        )
+        why = "some pairs paid differently from time to time"
+        if rewards == "deterministic":
+            why = f"all {again} pairs that were tried more than once paid the same each time"
+            why = why if again else "no pair was tried more than once, so that nothing speaks against it (or for it)"
+        words.append(f"rewards are taken as {rewards}: {why}")
     if rewards == "deterministic" and not log.has_constant_rewards:
         k = int(np.argmax(log.reward_high - log.reward_low))
         state, action = log.pairs[k]
@@ -193,8 +196,8 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
         k = int(np.flatnonzero(log.pairs[:, 0] == acts[0])[0])
         raise LogError(
             path,
-            f"the goal {log.states[acts[0]]!r} acts; a goal ends an episode (correct the row, or name goals with "
-            f"--goal)",
+            f"the goal {log.states[acts[0]]!r} acts; a goal ends an episode (where an episode has ended, write a next "
+            "state of its own, such as end; or name goals with --goal)",
             int(log.first_row[k]),
         )
     if not log.acting.any():
@@ -240,7 +243,7 @@ def _noise_prior(log: Log) -> Noise:
     """Return Gaussian noise whose scale is learned: its prior is centred on the spread within pairs, and wide."""
     spread = np.sqrt(log.reward_deviation.sum() / max(float(np.maximum(log.count - 1.0, 0.0).sum()), 1.0))
     overall = float(np.ptp(np.concatenate([log.reward_low, log.reward_high])))
-    return Noise(log_scale_mean=float(np.log(max(spread, 1e-3 * overall, 1e-12))), log_scale_sd=1.0)
+    return Noise(log_scale_mean=float(np.log(max(spread, 1e-3 * overall) or 1.0)), log_scale_sd=1.0)
 
 
 def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]) -> float:
@@ -253,7 +256,7 @@ def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]
     steps = min(1.0 / (1.0 - discount), log.num_rows) if discount < 1.0 else log.num_rows / max(log.num_episodes, 1)
     if discount == 1.0 and is_goal.any():
         steps = max(steps, _longest_way(log, is_goal))
-    scale = PRIOR_WIDTH * max(largest, 1e-6) * max(steps, 1.0)
+    scale = PRIOR_WIDTH * (largest or 1.0) * max(steps, 1.0)  # where nothing was ever paid any unit will do
     words.append(
         f"before any data Q is taken to be 0 ± {scale:.3g}: {PRIOR_WIDTH:g} times the largest reward ({largest:.3g}) "
         f"times {max(steps, 1.0):.3g} steps"

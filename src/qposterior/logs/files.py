@@ -20,7 +20,7 @@ import numpy as np
 
 from qposterior.answers import Posterior, make_rng
 from qposterior.checks import check_path
-from qposterior.errors import InvalidInputError
+from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
@@ -388,9 +388,10 @@ class Policy:
             raise InvalidInputError(
                 "this fit has no policy: its computation has not settled (its page says what helps)"
             )
+        if label not in self._state:
+            raise unknown_name("state", label, self._state)
         if label not in self._answer["policy"]:
-            known = ", ".join(list(self._answer["policy"])[:8])
-            raise InvalidInputError(f"there is nothing to decide in state {label!r}; known states are {known}")
+            raise InvalidInputError(f"there is nothing to decide in state {label!r}: no decision was logged there")
         if not explore:
             return str(self._answer["policy"][label])
         drawn = self._draws.sample_policy(1, seed=make_rng(seed))[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from qposterior.answers import Posterior
 from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
-from qposterior.errors import InvalidInputError
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.front_door import posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
@@ -209,8 +209,20 @@ def fit(
         log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
     name = str(source) if isinstance(source, str | Path) else "table"
     chosen = choose(log, settings, path=name)
-    found = _posterior(chosen, settings, progress_fn, name)
+    try:
+        found = _posterior(chosen, settings, progress_fn, name)
+    except NoUniqueSolutionError as error:
+        raise LogError(name, _in_labels(error, chosen)) from error
     return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
+
+
+def _in_labels(error: NoUniqueSolutionError, chosen: Chosen) -> str:
+    """Return why a log has no answer at its discount, with the labels of the states."""
+    labels = ", ".join(chosen.states[s] for s in error.states[:8]) + (", …" if len(error.states) > 8 else "")
+    return (
+        f"with discount {chosen.discount:g} there is no answer: in {labels or 'some states'} one can go on for ever "
+        "and be paid for it, or never come to an end; leave --discount out, or give one below 1"
+    )
 
 
 def _settings_of(settings: FitSettings | None, options: dict[str, Any]) -> FitSettings:

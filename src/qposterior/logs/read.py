@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -13,12 +12,14 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
-from qposterior.logs.relations import BETWEEN, connected, relation_of_file, relation_of_table
+from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
+from qposterior.model.likelihood import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.readings import Readings, add_readings, no_readings
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
 
 MOST_CONTEXTS = 200_000
@@ -49,6 +50,7 @@ class Log:
     readings: dict[int, Readings] | None = None  # pair → values and weights, where they were asked for
     num_rows: int = 0
     num_episodes: int = 0
+    unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
 
     @property
     def is_deterministic(self) -> bool:
@@ -58,8 +60,8 @@ class Log:
     @property
     def has_constant_rewards(self) -> bool:
         """Whether every pair paid the same whenever it was tried."""
-        scale = np.maximum(1.0, np.abs(self.reward_low))
-        return bool(np.all(self.reward_high - self.reward_low <= 1e-9 * scale))
+        scale = np.maximum(np.abs(self.reward_low), np.abs(self.reward_high))
+        return bool(np.all(self.reward_high - self.reward_low <= SAME_READING * scale))
 
     @property
     def acting(self) -> BoolArray:
@@ -84,7 +86,7 @@ def read_log(
     path = Path(path)
     builder = _Builder(path, keep_readings=keep_readings, before=before)
     with connected(path) as connection:
-        return builder.add_all(scan(connection, relation_of_file(connection, path, columns or Columns())))
+        return builder.add_all(connection, relation_of_file(connection, path, columns or Columns()))
 
 
 def log_of_table(
@@ -98,7 +100,7 @@ def log_of_table(
     """Return the sums of a table in memory with the columns of a log."""
     builder = _Builder(name, keep_readings=keep_readings, before=before)
     with connected(name) as connection:
-        return builder.add_all(scan(connection, relation_of_table(connection, table, columns or Columns(), name)))
+        return builder.add_all(connection, relation_of_table(connection, table, columns or Columns(), name))
 
 
 class _Builder:
@@ -114,9 +116,10 @@ class _Builder:
         self._codes: dict[int, tuple[int, int, int, int]] = {}  # code of a row's labels → state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
 
-    def add_all(self, scanned: Generator[Rows]) -> Log:
-        """Add all rows of a scan and return the log."""
-        with closing(scanned):
+    def add_all(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> Log:
+        """Add all rows of a relation and return the log."""
+        self.log.unread = relation.unread
+        with closing(scan(connection, relation)) as scanned:
             for rows in scanned:
                 self._add(rows)
         if not self._codes:

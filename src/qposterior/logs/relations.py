@@ -44,6 +44,12 @@ class Relation:
     places: dict[str, str]  # our name → expression
     kinds: dict[str, str]  # our name → SQL type
     text: TextFile | None = None
+    header: list[str]  # every column of the log
+
+    @property
+    def unread(self) -> list[str]:
+        """The columns that are none of ours."""
+        return [name for name in self.header if name not in self.names.values()]
 
     @property
     def first_row(self) -> int:
@@ -108,7 +114,7 @@ def relation_of_table(
     plain = pd.DataFrame({ours: _plain(table.iloc[:, header.index(theirs)]) for ours, theirs in names.items()})
     connection.register("log", plain)
     kinds = _kinds(connection, "log", [])
-    return Relation(name=name, table="log", names=names, places={n: n for n in names}, kinds=kinds)
+    return Relation(name=name, table="log", names=names, places={n: n for n in names}, kinds=kinds, header=header)
 
 
 def _plain(column: pd.Series) -> pd.Series:
@@ -152,6 +158,7 @@ def _csv(path: Path, columns: Columns) -> Relation:
         places={ours: f"c{text.header.index(theirs)}" for ours, theirs in names.items()},
         kinds=dict.fromkeys(names, "VARCHAR"),
         text=text,
+        header=text.header,
     )
 
 
@@ -166,6 +173,7 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns
         names=names,
         places={ours: '"' + theirs.replace('"', '""') + '"' for ours, theirs in names.items()},
         kinds={ours: kinds[theirs] for ours, theirs in names.items()},
+        header=list(kinds),
     )
 
 
@@ -195,7 +203,7 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         with duckdb.connect(":memory:", config=config) as connection:
             # A progress bar would be written to stdout; in a notebook without widgets it is off and cannot be set.
-            (has_bar,) = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() or (False,)
+            [(has_bar,)] = connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
             if has_bar:
                 connection.execute("SET enable_progress_bar = false")
             yield connection
