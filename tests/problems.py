@@ -158,3 +158,17 @@ def symmetric_hub():
     edges += [(hub, a, goal, 1.0, 0.0) for a in (0, 1)]
     mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
     return mdp, qp.Experience.of_pairs(mdp, [(s, 0) for s in range(hub)])
+
+
+def deep_hub(losing=4, paying=1, gain=7.0, loss=16.0, pay=20.0):
+    """A hub whose two actions were both seen: which is best is decided by the untried actions of the rooms behind it.
+
+    `losing` states (−loss) lead to the hub, `paying` ones (+pay) into the first room; the hub's actions pay ±gain.
+    """
+    hub = losing + paying
+    first, second, goal = hub + 1, hub + 2, hub + 3
+    edges = [(s, 0, hub, 1.0, -loss) for s in range(losing)] + [(losing + j, 0, first, 1.0, pay) for j in range(paying)]
+    edges += [(hub, 0, first, 1.0, gain), (hub, 1, second, 1.0, -gain)]
+    edges += [(first, 0, goal, 1.0, 0.0), (second, 0, goal, 1.0, 0.0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
+    return mdp, qp.Experience.of_pairs(mdp, [*((s, 0) for s in range(hub)), (hub, 0), (hub, 1)])

@@ -16,6 +16,7 @@ from qposterior.checks import check_count, check_number, check_numbers, check_ty
 from qposterior.checks import make_rng as make_rng
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
+from qposterior.inference.trust import FEWEST_DRAWS
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import StateActionSpace
@@ -26,9 +27,6 @@ FACTS = ("method", "log_evidence", "diagnostics", "settings", "chains")
 
 WEIGHT_ERROR = 1e-6
 """How far from 1 the sum of weights may lie."""
-
-ENOUGH_DRAWS = 100.0
-"""Effective draws below which an answer is not trusted."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,22 +133,30 @@ class Posterior:
         For instance the log of another prior's density over this one's, at `draws`. The log-evidence grows by
         log Σ w exp(log_ratio): right where the ratio is that of normalised densities. What the chains said of their
         mixing was said of the old weights; the new draws are trusted while the old ones were and the weights leave
-        `ENOUGH_DRAWS` effective ones.
+        enough effective ones.
         """
         ratio = check_numbers("log_ratio", log_ratio)
         if ratio.shape != self.weights.shape or not np.all(ratio < np.inf) or not np.isfinite(ratio).any():
             raise InvalidInputError(f"log_ratio must be {self.weights.size} numbers, not nan or inf and not all −inf")
-        weights = self.weights * np.exp(ratio - ratio.max())
+        top = ratio[self.weights > 0.0].max(initial=-np.inf)
+        weights = self.weights * np.exp(np.minimum(ratio - top, 0.0)) if np.isfinite(top) else np.zeros(ratio.size)
         total = float(weights.sum())
         if not total > 0.0:
             raise InvalidInputError("log_ratio gives every draw that has weight the weight 0; draw afresh instead")
         weights = weights / total
-        effective = float(1.0 / np.sum(weights**2))
+        # Draws of chains are worth less than their number, and reweighted ones in the same proportion.
+        share = min(self.diagnostics.get("min_bulk_ess", np.inf) / self.diagnostics.get("total_draws", 1.0), 1.0)
+        effective = share * float(1.0 / np.sum(weights**2))
+        reason = self.diagnostics.get("distrust", "nothing has checked these draws")
+        if self.trusted:
+            reason = f"the draws are worth only {effective:.0f} under the new weights; draw afresh"
+        is_fine = self.trusted and effective >= FEWEST_DRAWS
+        judged = {"trusted": True} if is_fine else {"trusted": False, "distrust": reason}
         return replace(
             self,
             weights=weights,
-            log_evidence=self.log_evidence + float(ratio.max()) + float(np.log(total)),
-            diagnostics={"effective_draws": effective, "trusted": self.trusted and effective >= ENOUGH_DRAWS},
+            log_evidence=self.log_evidence + float(top) + float(np.log(total)),
+            diagnostics={"effective_draws": effective} | judged,
             exact_tables=None,  # the exact numbers belong to the old weights
             enumeration=None,
             chains=1,

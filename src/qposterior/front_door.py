@@ -13,7 +13,7 @@ from qposterior.answers import Posterior, make_rng
 from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, shown
 from qposterior.errors import InvalidInputError, QPosteriorError, name_states, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
-from qposterior.inference.hmc import Chains, HMCSettings, run_hmc
+from qposterior.inference.hmc import Chains, HMCSettings, run_hmc, scout
 from qposterior.inference.joint import CHAINS, JointDraws, run_joint
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
@@ -50,11 +50,12 @@ CHECKED_CELLS, CHECKED_PAIRS = 64, 64
 SMALLEST_ISLAND = 125
 """Particles of an island of the sequential sampler, at least: smaller ones lose modes."""
 
+SCOUTING = HMCSettings(warm_up=300)
 EXACT_ERROR = 5e-3
 """Standard error of P(optimal) beyond which the integration of the policy cells has not converged."""
 
 FREE_LOOP = 3.0
-"""A seen loop whose mean reward is within this many (1 − γ)·scale of 0 is a loop that a discount makes attractive."""
+"""A seen loop whose rewards are within this many (1 − γ)·scale of (1 − γ)·mean is one that a discount favours."""
 
 
 def posterior(
@@ -80,8 +81,8 @@ def posterior(
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean; then there is no tolerance.
     - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
-      tolerance 0, or with noise, one pair after the other with exact weights; at a positive tolerance, or in Q
-      coordinates, the paper's annealed sampler).
+      tolerance 0 one pair after the other with exact weights; at a positive tolerance, or with noise, the paper's
+      annealed sampler).
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
     - `transitions`: of counted successors, how their unknown rows are treated: "dirichlet" (default; or a
@@ -123,7 +124,7 @@ def posterior(
         if not isinstance(transitions, TransitionTable):
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         return _reward_posterior(seen, transitions, prior, likelihood, particles, rng, chain_settings, described)
-    loop = free_loop(seen, prior.scale)
+    loop = free_loop(seen, prior)
     if loop.size:
         warnings.warn(
             f"one can circle in {name_states(np.unique(seen.space.pair_state[loop]))} for ever at a reward of about 0: "
@@ -142,6 +143,7 @@ def posterior(
         return _announced(_exact_posterior(found, particles, described))
     if method == "smc":
         sampled = _sequential_posterior(seen, prior, likelihood, particles, rng, described, coordinates, settings)
+        sampled = _scouted(sampled, seen, prior, likelihood, rng)
         return _announced(_cross_checked(sampled, seen, prior, likelihood, coordinates))
     make_target = _target_maker(seen, prior, likelihood, coordinates, features)
     if method == "hmc":
@@ -158,6 +160,8 @@ def posterior(
         target = make_target(coldest)
         chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn, min_draws=particles)
     sampled = _chain_posterior(target, chains, method, particles, seen, described)
+    if features is None and method == "tempering":
+        sampled = _scouted(sampled, seen, prior, likelihood, rng)
     if features is None:
         sampled = _cross_checked(sampled, seen, prior, likelihood, coordinates)
     return _announced(sampled)
@@ -186,6 +190,25 @@ def _announced(post: Posterior) -> Posterior:
     return post
 
 
+def _scouted(
+    post: Posterior,
+    seen: Experience,
+    prior: GaussianPrior | BoundedPrior,
+    likelihood: Likelihood,
+    rng: np.random.Generator,
+) -> Posterior:
+    """Return the posterior, distrusted where short chains from other policy cells stay where it has no weight.
+
+    They run in Bellman coordinates, in which a chain that stays is held by a mode and not by a narrow tolerance.
+    """
+    target = BellmanTarget(seen, prior, likelihood)
+    if not post.trusted or target.num_coordinates == 0:
+        return post
+    visited = post.expectation(post.space.optimal_share(post.draws)) > 1.0 / post.weights.size
+    stray = scout(target, visited, rng, SCOUTING)
+    return replace(post, diagnostics=post.diagnostics | _judged(distrust({"unvisited_modes": stray})))
+
+
 def _cross_checked(
     post: Posterior, seen: Experience, prior: Prior, likelihood: Likelihood, coordinates: str
 ) -> Posterior:
@@ -199,7 +222,10 @@ def _cross_checked(
     except QPosteriorError:  # too many cells, or a prior or noise that enumeration does not cover
         return post
     share = post.prob_optimal_table()[space.pair_state, space.pair_action]
-    checked = _judged(contradiction(share, exact.prob_optimal(), space)) | {"checked_by_enumeration": True}
+    if exact.prob_error > EXACT_ERROR:
+        return post
+    reason = contradiction(share, exact.prob_optimal(), space, num=post.weights.size)
+    checked = _judged(reason) | {"checked_by_enumeration": True}
     return replace(post, diagnostics=post.diagnostics | checked)
 
 
@@ -380,7 +406,8 @@ def _sequential_posterior(
     """
     kind = BellmanTarget if coordinates == "bellman" else QTarget
     kind(seen, prior, likelihood)  # traps, loops that pay and the like are named before anything is sampled
-    is_annealed = not likelihood.is_exact if isinstance(likelihood, Tolerance) else coordinates == "q"
+    # With noise the readings are annealed too: from the prior to all of them at once the weights would collapse.
+    is_annealed = isinstance(likelihood, Noise) or not likelihood.is_exact
     checked: AnnealedSettings | OneLookSettings | None
     if is_annealed:
         checked = annealed = _settings_of(AnnealedSettings, settings)
@@ -400,17 +427,28 @@ def _sequential_posterior(
                 raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
             common["final_tolerance"] = float(likelihood.tolerance)
     islands = []
+    lost: QPosteriorError | None = None
     for _ in range(ISLANDS):
         sampler = make_fn(seen, **common)
-        sampler.update(seen)
+        try:
+            sampler.update(seen)
+        except InvalidInputError:
+            raise
+        except QPosteriorError as error:  # no particle of this island is left
+            lost = error
+            continue
         islands.append(sampler)
+    if len(islands) < 2 and lost is not None:
+        raise lost
     clouds = [island.cloud for island in islands]
     log_evidence = np.array([cloud.log_evidence for cloud in clouds])
     shares = np.array([cloud.weights @ seen.space.optimal_share(cloud.theta) for cloud in clouds])
     reason, facts = compare_islands(log_evidence, shares, seen.space)
     last_moves = [[row for row in island.trace if row.get("is_effective") is not None][-1:] for island in islands]
     ineffective = [row[0] for row in last_moves if row and not row[0]["is_effective"]]
-    if 2 * len(ineffective) >= ISLANDS:
+    if len(islands) < ISLANDS:
+        reason = f"{ISLANDS - len(islands)} of {ISLANDS} independent runs lost all their particles; use more of them"
+    elif 2 * len(ineffective) >= ISLANDS:
         ratio = float(np.median([row["mixing_ratio"] for row in ineffective]))
         reason = (
             f"the last moves did not mix (ratio {ratio:.1f}); use Bellman coordinates, a larger tolerance, or more "
@@ -467,18 +505,20 @@ def _reward_posterior(
     )
 
 
-def free_loop(seen: Experience, scale: float, *, at_most: float = np.inf) -> IntArray:
+def free_loop(seen: Experience, prior: GaussianPrior | BoundedPrior, *, at_most: float = np.inf) -> IntArray:
     """Return the pairs of seen loops of reward about 0 that a discount below 1 makes look optimal, if any.
 
     On a closed loop of n steps the density gains 1/(1 − γⁿ) over what leaves it; the rewards that this favours are
-    those small against (1 − γ) · scale, here also `at_most`. Where nothing leads out, all policies gain alike.
+    those within a few (1 − γ) · scale of (1 − γ) · mean, here also of size `at_most`: each of a loop, not their mean.
+    Where nothing leads out, all policies gain alike.
     """
     space = seen.space
     if space.discount == 1.0 or seen.num_observed == 0:
         return np.empty(0, dtype=np.int64)
-    limit = min(FREE_LOOP * (1.0 - space.discount) * scale, at_most)
+    limit = FREE_LOOP * (1.0 - space.discount) * prior.scale
+    is_near = np.abs(seen.reward_mean - (1.0 - space.discount) * prior.mean) <= limit
     full = seen.table().spread(seen.observed_pairs, space.num_pairs)
-    small = seen.observed & (np.abs(seen.reward_mean) <= limit)
+    small = seen.observed & is_near & (np.abs(seen.reward_mean) <= at_most)
     inside = inescapable_set(space, full, small)
     leads_out = ~seen.observed | (full.expect((~inside).astype(float)) > 0.0)
     has_choice = bool(np.any(leads_out & inside[space.pair_state]))

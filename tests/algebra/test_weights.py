@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ from scipy.stats import laplace, norm, t
 
 import qposterior as qp
 from qposterior.inference.smc.cloud import Cloud
-from qposterior.model.likelihood import Noise, likelihood_data
+from qposterior.model.likelihood import Noise, blend, likelihood_data
 from qposterior.model.tabular import QTarget
 
 
@@ -65,6 +66,17 @@ def test_reweighting_brings_evidence_and_diagnostics_along():
     one = qp.Posterior(space=post.space, draws=post.draws[:2], weights=np.array([1.0, 0.0]), method="hand")
     with pytest.raises(qp.InvalidInputError, match="weight 0"):
         one.reweight(np.array([-np.inf, 0.0]))
+
+
+def test_a_draw_without_weight_has_no_say_in_reweighting():
+    post = handmade()
+    one = qp.Posterior(
+        space=post.space, draws=post.draws[:3], weights=np.array([0.25, 0.75, 0.0]), method="hand", log_evidence=0.0
+    )
+    found = one.reweight(np.array([-800.0, -801.0, 0.0]))
+    np.testing.assert_allclose(found.weights, np.array([0.25, 0.75 / np.e, 0.0]) / (0.25 + 0.75 / np.e))
+    assert found.log_evidence == pytest.approx(-800.0 + np.log(0.25 + 0.75 / np.e))
+    assert found.diagnostics["distrust"] == "nothing has checked these draws"
 
 
 def test_expectations_and_quantiles_of_anything_use_the_weights():
@@ -136,3 +148,27 @@ def test_rounding_does_not_make_equal_readings_differ():
     np.testing.assert_array_equal(data.num_spread, [2.0, 1.0])
     known = likelihood_data(Noise(scale=1.0), repeated([[0.1] * 5, [1.0]]))
     np.testing.assert_array_equal(known.num_spread, [5.0, 1.0])  # a known scale is not learned from anything
+
+
+def test_annealed_readings_keep_their_deviation_beside_a_large_mean():
+    """Readings of 1e6 ± 1e-3: half of old and new together, and all of the new, against sums in exact arithmetic."""
+    rng = np.random.default_rng(0)
+    values = (1e6 + 1e-3 * rng.standard_normal(8)).tolist()
+    old, new = (likelihood_data(Noise(scale=1e-3), repeated([values[:n], [0.5]])) for n in (3, 8))
+    for share in (0.5, 1.0):
+        mixed = blend(old, np.array([0, 1]), new, share)
+        weights = [Fraction(share) + (Fraction(1 - share) if i < 3 else 0) for i in range(8)]
+        mean = sum(w * Fraction(v) for w, v in zip(weights, values, strict=True)) / sum(weights)
+        deviation = sum(w * (Fraction(v) - mean) ** 2 for w, v in zip(weights, values, strict=True))
+        assert mixed.mean[0] == pytest.approx(float(mean), rel=1e-15)
+        assert mixed.deviation[0] == pytest.approx(float(deviation), rel=1e-6)
+
+
+def test_a_repeated_deterministic_reward_counts_once_by_every_method():
+    seen = qp.Experience(two_steps(0.0)[0].space)
+    for _ in range(25):
+        seen.record(1, 0, 1.0, 2, row=([2], [1.0]))
+    noise = Noise(scale=4.0)
+    exact, sampled = (qp.posterior(seen, noise=noise, method=m, particles=4000).sd()[1, 0] for m in ("exact", "hmc"))
+    assert exact == pytest.approx(np.sqrt(8.0), rel=1e-6)  # one reading of N(·, 4²) under N(0, 4²)
+    assert sampled == pytest.approx(exact, rel=0.1)

@@ -307,6 +307,8 @@ def test_a_free_loop_under_a_discount_is_announced():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         qp.posterior(qp.Experience.of_pairs(costly, [(0, 0)]), method="exact")
+        # A prior that expects 20 everywhere does not favour a loop that is worth 0.
+        qp.posterior(seen, method="exact", prior=qp.GaussianPrior(mean=20.0, scale=1.0))
         # Where every way goes round for ever, no policy gains over another.
         around = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 0.1), (0, 1, 0, 1.0, 0.0), (1, 0, 0, 1.0, 0.0)], discount=0.9)
         qp.posterior(qp.Experience.of_pairs(around, [(0, 0), (0, 1), (1, 0)]), method="exact")

@@ -151,7 +151,7 @@ def test_a_density_of_ones_own_is_all_that_a_subclass_needs(kind):
     variance = chains.draws.var(axis=(0, 1))
     np.testing.assert_allclose(variance, 16.0 / 17.0, rtol=0.2)  # 16 for the base
 
-    class Half(kind):
+    class Half(Narrower):
         def log_density(self, x):
             return super().log_density(x)
 

@@ -26,7 +26,10 @@ def in_units(shape, unit, number=3):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning", "ignore:one can circle:RuntimeWarning")
 def test_the_unit_of_rewards_does_not_matter(shape, method, unit):
-    """A power of two scales without rounding: with the same seed the draws are the same but for the unit."""
+    """A power of two scales without rounding: with the same seed the draws are the same but for the unit.
+
+    Log-densities are not: their constants differ, and so does the last bit of an energy, which trajectories amplify.
+    """
     quick = {"settings": qp.HMCSettings(chains=2, warm_up=80, max_iterations=60, block=60)} if method == "hmc" else {}
     one, other = (
         qp.posterior(
@@ -35,7 +38,8 @@ def test_the_unit_of_rewards_does_not_matter(shape, method, unit):
         for u in (1.0, unit)
     )
     np.testing.assert_allclose(other.prob_optimal_table(), one.prob_optimal_table(), atol=1e-9)
-    np.testing.assert_allclose(other.draws / unit, one.draws, rtol=1e-6, atol=1e-9)
+    rounding = 1e-9 if method == "exact" else 1e-3
+    np.testing.assert_allclose(other.draws / unit, one.draws, rtol=rounding, atol=rounding)
 
 
 def test_ties_are_relative_to_the_values_of_their_own_state():

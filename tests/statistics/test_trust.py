@@ -12,6 +12,7 @@ from problems import (
     KNOWN,
     SHAPES,
     competing_hub,
+    deep_hub,
     deterministic_mdp,
     noisy_experience,
     random_problem,
@@ -124,6 +125,68 @@ def test_every_method_says_whether_to_trust_it():
         post, warned = sampled(given, particles=400, **options)
         assert isinstance(post.diagnostics["trusted"], bool)
         assert warned != post.trusted
+
+
+def seen_hub():
+    """The competing hub with every pair seen, those that decide only roughly."""
+    mdp, _ = competing_hub()
+    pairs = [*((s, 0) for s in range(10)), (10, 0), (10, 1), (11, 0)]
+    return qp.Experience.of_pairs(mdp, pairs), np.array([0.02] * 10 + [20.0, 0.02, 20.0])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("method", ["hmc", "smc", "tempering"])
+def test_modes_that_values_further_on_decide_are_found(method):
+    tolerance = 0.0 if method == "hmc" else 0.1
+    _, seen = deep_hub()
+    exact = qp.posterior(seen, prior=NARROW, method="exact", tolerance=tolerance, particles=10).prob_optimal(5)[0]
+    for seed in range(2):
+        post, _ = sampled(seen, prior=NARROW, method=method, tolerance=tolerance, seed=seed)
+        assert abs(post.prob_optimal(5)[0] - exact) <= 0.05 or not post.trusted
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_modes_of_values_that_were_seen_roughly_are_found():
+    seen, tolerance = seen_hub()
+    exact = qp.posterior(seen, prior=NARROW, method="exact", tolerance=tolerance, particles=10).prob_optimal(10)[0]
+    for seed in range(2):
+        post, _ = sampled(seen, prior=NARROW, tolerance=tolerance, seed=seed)
+        assert abs(post.prob_optimal(10)[0] - exact) <= 0.05 or not post.trusted
+
+
+def test_heavy_tails_have_modes_at_their_readings():
+    """Three readings near 0, two near 10, one far off: the mean lies near 10, nearly all of the mass near 0."""
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 0.0), (0, 1, 1, 1.0, 0.0)], goal=[1])
+    seen = qp.Experience(mdp.space, rewards="noisy")
+    for action, readings in ((0, (0.0, 0.1, -0.1, 10.0, 10.1, 39.9)), (1, (5.0, 5.1, 4.9))):
+        for reading in readings:
+            seen.record(0, action, reading, 1, row=([1], [1.0]))
+    for noise in (qp.Noise(kind="student", scale=0.1), qp.Noise(kind="student", log_scale_mean=-2.3, log_scale_sd=0.1)):
+        post, _ = sampled(seen, noise=noise, seed=1)
+        assert abs(post.mean()[0, 0]) < 0.2 or not post.trusted
+
+
+def test_too_few_draws_are_never_trusted():
+    _, seen = random_problem("acyclic", 3, num_states=4)
+    few = HMCSettings(chains=2, warm_up=20, max_iterations=5)
+    post, warned = sampled(seen, settings=few, particles=10)
+    assert warned
+    assert not post.trusted
+
+
+def test_linear_classes_and_priors_on_rewards_are_judged_by_what_is_optimal_too():
+    mdp, seen = random_problem("acyclic", 7, num_states=4)
+    pairs = [(int(mdp.space.pair_state[k]), int(mdp.space.pair_action[k])) for k in seen.observed_pairs]
+    few = HMCSettings(chains=4, max_iterations=50, block=50, min_ess=0.0)
+    for given, options in [
+        (
+            noisy_experience(mdp, pairs[:2]),
+            {"prior": qp.RewardPrior(), "transitions": mdp.transitions, "noise": qp.Noise()},
+        ),
+        (seen, {"features": np.eye(mdp.space.num_pairs), "tolerance": 0.5}),
+    ]:
+        post, _ = sampled(given, settings=few, particles=100, **options)
+        assert post.diagnostics["max_probability_error"] > 0.01
 
 
 # -- the parts ---------------------------------------------------------------------------------------------------------

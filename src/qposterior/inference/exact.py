@@ -16,7 +16,7 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.inference.polytope_gaussian import REPLICATES, Moments, PolytopeGaussian, is_feasible
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance
+from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
 from qposterior.model.prior import GaussianPrior, Prior
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
@@ -419,7 +419,7 @@ def _reading_sd(likelihood: Likelihood, seen: Experience) -> FloatArray:
     if isinstance(likelihood, Tolerance):
         return np.broadcast_to(np.asarray(likelihood.tolerance, dtype=float), pairs.shape).copy()
     assert likelihood.scale is not None
-    return likelihood.scale / np.sqrt(seen.count[pairs])
+    return likelihood.scale / np.sqrt(likelihood_data(likelihood, seen).num_readings)
 
 
 def _reading_constant(likelihood: Likelihood, seen: Experience) -> float:
@@ -427,6 +427,6 @@ def _reading_constant(likelihood: Likelihood, seen: Experience) -> float:
     if isinstance(likelihood, Tolerance):
         return 0.0
     assert likelihood.scale is not None
-    n, variance = seen.count[seen.observed_pairs], likelihood.scale**2
-    spread = seen.reward_deviation[seen.observed_pairs]
+    data, variance = likelihood_data(likelihood, seen), likelihood.scale**2
+    n, spread = data.num_readings, data.deviation
     return float(np.sum(-0.5 * (n - 1) * np.log(2 * np.pi * variance) - 0.5 * np.log(n) - 0.5 * spread / variance))

@@ -81,9 +81,15 @@ class Move:
     path: FloatArray  # (C, M, D)  where they were after each
     density: FloatArray  # (C, 2)  at the end
     acceptance: FloatArray  # (C, M)  acceptance probability
-    smooth_acceptance: FloatArray  # (C, M)  the same without the jumps of the determinant: what the step is tuned on
+    smooth_acceptance: FloatArray  # (C, M)  the same without the jumps of the determinant, nan beyond an edge
     divergent: BoolArray  # (C, M)
     gradients: int
+
+    @property
+    def integrator_acceptance(self) -> float:
+        """The mean of `smooth_acceptance`, by which the step is tuned; 0 where every trajectory left the support."""
+        is_in = np.isfinite(self.smooth_acceptance)
+        return float(self.smooth_acceptance[is_in].mean()) if is_in.any() else 0.0
 
     @property
     def x(self) -> FloatArray:
@@ -147,12 +153,14 @@ def hmc_move(
         inverse_mass=tuning.inverse_mass,
     )
     acceptance = np.exp(np.minimum(gain, 0.0))
+    # A trajectory that has left a support with edges says nothing of the integrator.
+    is_out = np.isinf(gain[:, :, 0]) & target.has_edge
     return Move(
         path=path,
         density=density,
         acceptance=acceptance[:, :, 1],
-        smooth_acceptance=acceptance[:, :, 0],
-        divergent=gain[:, :, 0] < -DIVERGENT,
+        smooth_acceptance=np.where(is_out, np.nan, acceptance[:, :, 0]),
+        divergent=(gain[:, :, 0] < -DIVERGENT) & ~is_out,
         gradients=int(steps.sum()) * (num // steps.shape[0]) + num,  # the next trajectory starts where one was taken
     )
 
@@ -201,7 +209,8 @@ def run_hmc(
 ) -> Chains:
     """Run the chains until `stopping_fn` says of the ``(C, M, D)`` draws that they will do, or the iterations are used.
 
-    They do not stop before `min_draws` draws. The default criterion asks for R-hat and effective sample sizes of Q. `progress_fn` gets (iterations, most).
+    They do not stop before `min_draws` draws. The default criterion asks for R-hat and effective sample sizes of Q.
+    `progress_fn` gets (iterations, most).
     """
     settings = settings or HMCSettings()
     x = target.initial(settings.chains, rng)
@@ -228,12 +237,13 @@ def run_hmc(
         if settings.chains * done >= min_draws and (stopping_fn or _default_rule(target, settings))(draws[:, :done]):
             break
     kept = draws[:, :done].copy()
+    visited = target.optimal_share(target.to_q(kept.reshape(-1, kept.shape[2]))).max(axis=0) > 0.0
     return Chains(
         draws=kept,
         tuning=tuning,
         diagnostics=describe_chains(target, kept)
         | {
-            "unvisited_modes": scout(target, kept, tuning, rng, settings),
+            "unvisited_modes": scout(target, visited, rng, settings, tuning=tuning),
             "acceptance": acceptance / done,
             "divergences": divergences,
             "gradients": gradients,
@@ -270,7 +280,7 @@ def warm_up(
             steps = tuning.num_steps(rng.random(), min(settings.max_leapfrog, 32 if number == 0 else 512))
             move = hmc_move(target, x, density, tuning, steps, rng)
             x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
-            tuning.step = averaging.update(float(move.smooth_acceptance.mean()))
+            tuning.step = averaging.update(move.integrator_acceptance)
             gradients += move.gradients
             seen[i] = x
         tuning.step = averaging.settled
@@ -326,7 +336,7 @@ def _reasonable_step(
     step = 1.0
     for _ in range(40):
         trial = Tuning(step=step, trajectory=step, inverse_mass=tuning.inverse_mass)
-        if hmc_move(target, x, density, trial, 4, rng).smooth_acceptance.mean() > 0.7:
+        if hmc_move(target, x, density, trial, 4, rng).integrator_acceptance > 0.7:
             break
         step *= 0.7
     return step
@@ -365,26 +375,32 @@ def _windows(length: int) -> list[int]:
 
 
 def _regular_variance(draws: FloatArray) -> FloatArray:
-    """Return variances shrunk a little towards a small share of the largest, so that none is 0."""
-    count = draws.shape[0]
+    """Return variances, the smallest of the others in place of 0: coordinates need not have a unit in common."""
     variance = draws.var(axis=0, ddof=1)
-    floor = max(1e-6 * float(variance.max(initial=0.0)), np.finfo(float).tiny)
-    return np.asarray(variance * count / (count + 5.0) + floor * 5.0 / (count + 5.0))
+    positive = variance[variance > 0.0]
+    return np.where(variance > 0.0, variance, positive.min() if positive.size else 1.0)
 
 
-def scout(target: Target, draws: FloatArray, tuning: Tuning, rng: np.random.Generator, settings: HMCSettings) -> int:
-    """Return how many pairs are optimal where further chains stay and never where the ``(C, M, D)`` draws have been.
+def scout(
+    target: Target,
+    visited: BoolArray,
+    rng: np.random.Generator,
+    settings: HMCSettings,
+    *,
+    tuning: Tuning | None = None,
+) -> int:
+    """Return how many pairs are optimal where dispersed chains stay and never in the draws, whose pairs are `visited`.
 
-    Where states have more actions than there are chains, some actions are nobody's start. Further chains start with
-    those and run for a third of a warm-up: either they leave, or there is a mode that the draws know nothing of.
+    Chains start with each action of each state and run for a third of a warm-up: either they leave, or there is a mode
+    that the draws know nothing of. With a `tuning` the first of them have run already: those of the draws themselves,
+    so that only states with more actions than there are chains leave anything to do.
     """
     batches = min(-(-target.most_actions // settings.chains), MOST_SCOUTS)
-    if batches < 2:
-        return 0
-    visited = target.optimal_share(target.to_q(draws.reshape(-1, draws.shape[2]))).max(axis=0) > 0.0
     times, stayed = max(settings.warm_up // 3, 8), np.zeros_like(visited)
-    for turn in range(1, batches):
+    for turn in range(0 if tuning is None else 1, batches):
         x = target.disperse(target.initial(settings.chains, rng), rng, turn=turn)
+        if tuning is None:
+            tuning, x, _, _ = warm_up(target, x, rng, settings)
         path = run_moves(target, x, target.log_density(x), tuning, times, rng, settings).path[:, times // 2 :]
         share = target.optimal_share(target.to_q(path.reshape(-1, path.shape[2]))).reshape(*path.shape[:2], -1)
         stayed |= (share.mean(axis=1) > 0.5).any(axis=0)

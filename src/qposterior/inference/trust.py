@@ -48,8 +48,9 @@ def describe_draws(theta: FloatArray, shares: FloatArray) -> dict[str, Any]:
     """
     chains, length, _ = theta.shape
     summary: dict[str, Any] = {"chains": chains, "draws": chains * length}
-    if length < 8:
-        return summary
+    if length < 8:  # too few to say anything
+        unknown = {"max_r_hat": np.inf, "min_bulk_ess": 0.0, "min_tail_ess": 0.0}
+        return summary | unknown | {"max_indicator_r_hat": np.inf, "max_probability_error": np.inf}
     q = theta[:, :, np.ptp(theta, axis=(0, 1)) > 1e-12 * np.abs(theta).max(axis=(0, 1))]
     everything = float(chains * length)
     summary |= {"max_r_hat": 1.0, "min_bulk_ess": everything, "min_tail_ess": everything}
@@ -64,12 +65,13 @@ def describe_draws(theta: FloatArray, shares: FloatArray) -> dict[str, Any]:
 
 def describe_indicators(shares: FloatArray) -> dict[str, Any]:
     """Return the worst R-hat and standard error over the pairs of ``(C, M, K')`` shares in being optimal."""
-    moving = np.flatnonzero(np.ptp(shares, axis=(0, 1)) > 0.0)
+    split = split_chains(shares)
+    moving = np.flatnonzero(np.ptp(split, axis=(0, 1)) > 0.0)
     if moving.size == 0:
         return {"max_indicator_r_hat": 1.0, "max_probability_error": 0.0}
-    split = split_chains(shares[:, :, moving])
+    split = split[:, :, moving]
     r_hat = potential_scale_reduction(split)
-    error = np.sqrt(shares[:, :, moving].var(axis=(0, 1)) / effective_sample_size(split))
+    error = np.sqrt(split.var(axis=(0, 1)) / effective_sample_size(split))
     return {
         "max_indicator_r_hat": float(r_hat.max()),
         "max_probability_error": float(error.max()),
@@ -154,9 +156,9 @@ def compare_islands(
     return None, facts
 
 
-def contradiction(prob_optimal: FloatArray, exact: FloatArray, space: StateActionSpace) -> str | None:
-    """Return the sentence that ``(K,)`` P(optimal) is not what enumeration says, or None."""
-    gap = np.abs(prob_optimal - exact)
+def contradiction(prob_optimal: FloatArray, exact: FloatArray, space: StateActionSpace, *, num: int) -> str | None:
+    """Return the sentence that ``(K,)`` P(optimal) of `num` draws is not what enumeration says, or None."""
+    gap = np.abs(prob_optimal - exact) - 3.0 * np.sqrt(np.clip(exact * (1.0 - exact), 0.0, 0.25) / num)
     worst = int(np.argmax(gap))
     if gap[worst] <= MAX_DISAGREEMENT:
         return None

@@ -73,7 +73,7 @@ def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
     """Does the answer circle for ever at a reward of about 0, as a prior on Q and a discount below 1 make it?"""
     # The prior is as wide as returns are here, so that its scale alone would call every reward small.
     at_most = ABOUT_ZERO * float(np.abs(chosen.seen.reward_mean).max(initial=0.0))
-    loop = free_loop(chosen.seen, chosen.prior.scale, at_most=at_most)
+    loop = free_loop(chosen.seen, chosen.prior, at_most=at_most)
     space = post.space
     share = post.prob_optimal_table()[space.pair_state[loop], space.pair_action[loop]]
     states = np.unique(space.pair_state[loop[share >= NOT_EXCLUDED]])

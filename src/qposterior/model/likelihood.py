@@ -129,11 +129,16 @@ def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: f
     tell of a learned scale. `old_rows` are the rows
     of `new` that the rows of `old` belong to.
     """
-    count, total, squares = share * new.num_readings, share * new.num_readings * new.mean, share * _squares(new)
-    count[old_rows] += (1.0 - share) * old.num_readings
-    total[old_rows] += (1.0 - share) * old.num_readings * old.mean
-    squares[old_rows] += (1.0 - share) * _squares(old)
-    mean = total / count
+    count, weight, gap = share * new.num_readings, np.zeros(new.mean.size), np.zeros(new.mean.size)
+    deviation = share * new.deviation
+    weight[old_rows] = (1.0 - share) * old.num_readings
+    gap[old_rows] = old.mean - new.mean[old_rows]
+    deviation[old_rows] += (1.0 - share) * old.deviation
+    # Chan's update: squares of the means themselves would cancel.
+    both = count + weight
+    deviation += gap**2 * count * weight / np.where(both > 0.0, both, 1.0)
+    mean = new.mean + gap * weight / np.where(both > 0.0, both, 1.0)
+    count = both
     row_of = [
         np.repeat(np.arange(new.mean.size), np.diff(new.point_start)),
         np.repeat(old_rows, np.diff(old.point_start)),
@@ -145,16 +150,12 @@ def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: f
         num_readings=count,
         num_spread=num_spread,
         mean=mean,
-        deviation=np.maximum(squares - count * mean**2, 0.0),
+        deviation=deviation,
         point_start=segment_starts(np.concatenate(row_of)[order], new.mean.size),
         point_value=np.concatenate([new.point_value, old.point_value])[order],
         point_weight=np.concatenate([share * new.point_weight, (1.0 - share) * old.point_weight])[order],
     )
     return _with_norms(mixed)
-
-
-def _squares(data: LikelihoodData) -> FloatArray:
-    return np.asarray(data.deviation + data.num_readings * data.mean**2)
 
 
 def _with_norms(data: LikelihoodData) -> LikelihoodData:

@@ -70,6 +70,10 @@ class LinearQTarget(Target):
         expected = (self.seen.table().matrix @ value.T).T
         return np.asarray(theta[:, self.layout.observed] - self.layout.discount * expected - self.data.mean)
 
+    def optimal_share(self, theta: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` the share of each pair in being optimal."""
+        return self.seen.space.optimal_share(theta)
+
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` features · w."""
         return np.ascontiguousarray(x[:, : self.num_weights] @ self.features.T)

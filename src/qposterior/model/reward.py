@@ -97,6 +97,10 @@ class RewardTarget(Target):
         """Return ``(N, n)`` ρ_k − r_k over the observed pairs."""
         return np.asarray(self._rewards(x)[:, self._observed] - self.data.mean)
 
+    def optimal_share(self, theta: FloatArray) -> FloatArray:
+        """Return ``(N, K)`` the share of each pair in being optimal."""
+        return self.seen.space.optimal_share(theta)
+
     def to_q(self, x: FloatArray) -> FloatArray:
         """Return ``(N, K)`` the optimal Q of each draw of rewards."""
         known = self.data._replace(learned=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import copy
 from typing import Any, Self
 
@@ -11,17 +12,16 @@ import numpy as np
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.compile import use_threads_for
-from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, LikelihoodData, PriorData
+from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, UNIFORM, LikelihoodData, PriorData
 from qposterior.model.kernels.layout import Layout, build_layout
 from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
 from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.starts import Spread
 from qposterior.model.target import Target, draw_inside, leapfrog_by_gradient
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
-STRETCH = 3.0
-DISPERSION_ROUNDS = 4
 SAME_THETA = 1e-6
 """Relative difference up to which the Bellman equations are taken to give θ back."""
 
@@ -94,12 +94,20 @@ class TabularTarget(Target, ABC):
         names = ("_chains", "log_density", "log_density_and_grad", *others)
         owners = {name: _owner(type(self), name) for name in names}
         written_for = owners.pop("_chains")
-        if owners["log_density"] is not written_for and owners["log_density_and_grad"] is written_for:
+        if owners["log_density"] is not owners["log_density_and_grad"] and issubclass(
+            owners["log_density"], owners["log_density_and_grad"]
+        ):
             raise InvalidInputError(
                 f"{type(self).__name__} overrides log_density but not log_density_and_grad, whose gradients would "
                 "belong to another density; override log_density_and_grad (log_density follows it)"
             )
         return all(owner is written_for for owner in owners.values())
+
+    @property
+    def has_edge(self) -> bool:
+        """Whether the support ends where there is no wall: a uniform kernel, a bound on rewards, loops that pay."""
+        can_pay = self.layout.discount == 1.0 and bool(self.layout.has_loop.any())
+        return can_pay or self.data.kind == UNIFORM or self.prior_data.wall == HARD_REWARD
 
     @abstractmethod
     def _chains(self, *arrays: Any) -> None:
@@ -136,40 +144,16 @@ class TabularTarget(Target, ABC):
         return int(np.diff(self.seen.space.first_pair).max(initial=1))
 
     def disperse(self, x: FloatArray, rng: np.random.Generator, *, turn: int = 0) -> FloatArray:
-        """Return starting points spread over policy cells.
+        """Return starting points spread over policy cells (`starts.Spread`); those outside the support stay put."""
+        spread = self._spread(self.value_columns, self.to_q)
+        return self._where_inside(np.minimum(spread.over_cells(x, rng, turn=turn), self.upper_walls), x)
 
-        Point i starts with action (s + i + turn · N) mod A greedy in every state s where a free value decides it: the
-        action's own value is raised above the others, or the free ones above it are lowered. Two of four points
-        lie `STRETCH` times as far from the prior mean to begin with, for what only values further on decide. Points
-        that leave the support so stay where they were.
-        """
-        space, prior = self.seen.space, self.prior_data
-        column = self.value_columns  # (K,)
-        movable = np.flatnonzero(column >= 0)
-        if movable.size == 0:
-            return x
-        start = space.first_pair[space.deciding_states]
-        size = np.diff(np.append(start, space.num_pairs))
-        number = np.arange(turn * x.shape[0], (turn + 1) * x.shape[0])[:, None]
-        wanted = start + (space.deciding_states + number) % size
-        chosen = np.zeros((x.shape[0], space.num_pairs), dtype=bool)
-        np.put_along_axis(chosen, wanted, True, axis=1)
-        moved = x.copy()
-        far = np.ix_(np.arange(x.shape[0]) // 2 % 2 == 1, column[movable])
-        moved[far] += (STRETCH - 1.0) * (moved[far] - prior.mean)
-        margin = 0.5 * prior.scale * rng.random((x.shape[0], movable.size))
-        for _ in range(DISPERSION_ROUNDS):  # what is raised in one state changes the states before it
-            theta = self.to_q(moved)
-            best = np.repeat(np.maximum.reduceat(theta, start, axis=1), size, axis=1)[:, movable]
-            goal = np.repeat(np.take_along_axis(theta, wanted, axis=1), size, axis=1)[:, movable]
-            own, value = chosen[:, movable], theta[:, movable]
-            raised = np.where(own & (value < best), best + margin, value)
-            # Only where the chosen pair is not free itself: lower the free ones that stand above it.
-            is_fixed = np.repeat(column[wanted] < 0, size, axis=1)[:, movable]
-            moved[:, column[movable]] = np.where(~own & is_fixed & (value > goal), goal - margin, raised)
-        moved = np.minimum(moved, self.upper_walls)
-        inside = np.isfinite(self.log_density(moved).sum(axis=1))
-        return np.where(inside[:, None], moved, x)
+    def _spread(self, column: IntArray, to_q_fn: Callable[[FloatArray], FloatArray]) -> Spread:
+        return Spread(space=self.seen.space, layout=self.layout, prior=self.prior_data, column=column, to_q_fn=to_q_fn)
+
+    def _where_inside(self, moved: FloatArray, x: FloatArray) -> FloatArray:
+        inside = np.isfinite(self.log_density(np.where(np.isfinite(moved), moved, x)).sum(axis=1))
+        return np.where((inside & np.isfinite(moved).all(axis=1))[:, None], moved, x)
 
     @property
     @abstractmethod
@@ -315,6 +299,16 @@ class BellmanTarget(TabularTarget):
     def _chains(self, *arrays: Any) -> None:
         particles.bellman_chains(self.tables, *self._model, *arrays)
 
+    def disperse(self, x: FloatArray, rng: np.random.Generator, *, turn: int = 0) -> FloatArray:
+        """Return starting points spread over policy cells; where rewards are free, the values of seen pairs are too."""
+        spread = super().disperse(x, rng, turn=turn)
+        if self.free.size < self.num_pairs or self.seen.num_observed == 0:
+            return spread
+        log_scale = spread[:, -1].copy() if self.data.learned else None
+        everywhere = self._spread(np.arange(self.num_pairs), lambda theta: theta)
+        theta = everywhere.over_cells(self.to_q(spread), rng, turn=turn)
+        return self._where_inside(np.minimum(self.from_q(theta, log_scale), self.upper_walls), spread)
+
     @property
     def value_columns(self) -> IntArray:
         """Those of the pairs that were not observed."""
@@ -383,6 +377,13 @@ class BellmanTarget(TabularTarget):
         x[:, rewards] = centre + 0.5 * spread * rng.uniform(-1.0, 1.0, (num, rewards.size))
         if self.data.learned:
             x[:, -1] = self.data.log_scale_mean + 0.5 * self.data.log_scale_sd * rng.standard_normal(num)
+        if self.data.point_value.size and rewards.size:
+            # Heavy-tailed noise may have a mode at any of the readings, and their mean may lie at none.
+            row = rows[rewards]
+            first, count = self.data.point_start[row], np.diff(self.data.point_start)[row]
+            reading = self.data.point_value[first + (count * rng.random((num, rewards.size))).astype(np.int64)]
+            unit = np.exp(x[:, -1:]) / np.sqrt(self.data.num_readings[row]) if self.data.learned else 1.0
+            x[:, rewards] += (reading - self.data.mean[row]) / unit
         walls = self.upper_walls
         return np.where(x > walls, 2.0 * np.where(np.isfinite(walls), walls, 0.0) - x, x)
 

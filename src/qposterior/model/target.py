@@ -24,6 +24,11 @@ class Target(Protocol):
     upper_walls: FloatArray  # (D,)  hard walls that a trajectory is reflected at, inf where there is none
     has_jumps: bool  # whether the rest is not constant
 
+    @property
+    def has_edge(self) -> bool:
+        """Whether a good trajectory may leave the support, which is then no sign of a step that is too large."""
+        return False
+
     def log_density(self, x: FloatArray) -> FloatArray:
         """Return ``(N, 2)`` smooth part and rest; −inf outside the support."""
         ...

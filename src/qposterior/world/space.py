@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 TIE = 1e-10
-"""Actions whose values differ by less than this share of the largest in their state tie (paper, app. psrl_mab)."""
+"""Actions whose values differ by less than this share of the larger one tie (paper, app. psrl_mab)."""
 
 TIE_RULES = ("uniform", "lowest")
 
@@ -143,8 +143,8 @@ class StateActionSpace:
     def optimal_share(self, values: FloatArray, ties: str = "uniform") -> FloatArray:
         """Return ``(..., K)`` the share of each pair in being optimal under ``(..., K)`` values; a state's sum to 1.
 
-        Actions tie where they differ by less than `TIE` of the largest value compared in their state, whatever the unit
-        of rewards. ``"uniform"`` shares a tie evenly, ``"lowest"`` gives it to the lowest action.
+        Actions tie with the best where they differ from it by less than `TIE` of the larger of the two, whatever the
+        unit of rewards. ``"uniform"`` shares a tie evenly, ``"lowest"`` gives it to the lowest action.
         """
         if ties not in TIE_RULES:
             raise unknown_name("tie rule", ties, TIE_RULES)
@@ -155,8 +155,7 @@ class StateActionSpace:
             return np.repeat(reduced, repeat, axis=-1)
 
         best = of_state(np.maximum.reduceat(values, first, axis=-1))
-        size = of_state(np.maximum.reduceat(np.abs(values), first, axis=-1))
-        tied: BoolArray = values >= best - TIE * size
+        tied: BoolArray = best - values <= TIE * np.maximum(np.abs(best), np.abs(values))
         if ties == "lowest":
             before: IntArray = np.cumsum(tied, axis=-1) - tied
             return np.asarray(tied & (before == of_state(before[..., first])), dtype=np.float64)

@@ -83,7 +83,7 @@ class JointSampler(SequentialSampler):
                 steps = tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
                 move = hmc_move(target, x, density, tuning, steps, self.rng)
                 x = move.x
-                accepted.append(float(move.smooth_acceptance.mean()))
+                accepted.append(float(np.nan_to_num(move.smooth_acceptance).mean()))
                 tuning.step *= float(np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE)))
                 tuning.step = float(np.clip(tuning.step, 1e-3, 2.0))
             x = target.gibbs_sweep(x, self.rng)

@@ -136,7 +136,7 @@ class OneLookSampler(SequentialSampler):
         while len(accepted) < times and (not accepted or time.perf_counter() < stop_at):
             steps = tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
             move = hmc_move(target, x, density, tuning, steps, self.rng)
-            accepted.append(float(move.smooth_acceptance.mean()))
+            accepted.append(float(np.nan_to_num(move.smooth_acceptance).mean()))
             leapfrog += steps
             # A slow stochastic approximation: one step size serves the whole run.
             tuning.step = float(np.clip(tuning.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE)), 1e-3, 2.0))
