@@ -21,7 +21,7 @@ from problems import (
 from qposterior import front_door
 from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.inference.trust import compare_islands, describe_indicators, distrust
+from qposterior.inference.trust import compare_islands, describe_draws, describe_indicators, distrust
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.tabular import BellmanTarget, QTarget
 
@@ -161,12 +161,18 @@ def test_heavy_tails_have_modes_at_their_readings():
     for action, readings in ((0, (0.0, 0.1, -0.1, 10.0, 10.1, 39.9)), (1, (5.0, 5.1, 4.9))):
         for reading in readings:
             seen.record(0, action, reading, 1, row=([1], [1.0]))
+    target = BellmanTarget(seen, qp.GaussianPrior(), qp.Noise(kind="student", scale=0.1))
+    starts = target.initial(60, np.random.default_rng(0))[:, 0]
+    assert all(np.abs(starts - reading).min() < 0.1 for reading in (0.0, 10.0, 39.9))
     for noise in (qp.Noise(kind="student", scale=0.1), qp.Noise(kind="student", log_scale_mean=-2.3, log_scale_sd=0.1)):
         post, _ = sampled(seen, noise=noise, seed=1)
         assert abs(post.mean()[0, 0]) < 0.2 or not post.trusted
 
 
 def test_too_few_draws_are_never_trusted():
+    draws = np.random.default_rng(0).normal(size=(4, 7, 2))
+    assert describe_draws(draws, np.ones((4, 7, 2)))["max_r_hat"] == np.inf
+    assert distrust(describe_draws(draws, np.ones((4, 7, 2)))) is not None
     _, seen = random_problem("acyclic", 3, num_states=4)
     few = HMCSettings(chains=2, warm_up=20, max_iterations=5)
     post, warned = sampled(seen, settings=few, particles=10)
@@ -207,12 +213,12 @@ def test_chains_start_with_every_action_of_every_state(kind):
 
 
 def test_a_start_leaves_the_competition_where_a_seen_action_is_wanted():
-    _, seen = competing_hub()
-    target = BellmanTarget(seen, NARROW, Tolerance())
+    """A seen action that ends the episode has no value further on to raise: the untried one is lowered."""
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, -4.0), (0, 1, 1, 1.0, 0.0)], goal=[1])
+    target = BellmanTarget(qp.Experience.of_pairs(mdp, [(0, 0)]), NARROW, Tolerance())
     rng = np.random.default_rng(0)
     x = target.disperse(target.initial(60, rng), rng)
-    share = target.optimal_share(target.to_q(x))[:, 10]  # the unseen action of the hub
-    assert share.mean() == 0.5
+    assert target.optimal_share(target.to_q(x))[:, 1].mean() == 0.5
 
 
 def test_states_with_more_actions_than_chains_are_scouted(monkeypatch):

@@ -65,9 +65,11 @@ class Columns:
             theirs = getattr(self, name)
             if theirs not in header:
                 known = ", ".join(column if len(column) <= 40 else column[:39] + "…" for column in header[:12])
+                sign = "; larger rewards are better, so costs need a minus sign" if name == "reward" else ""
                 raise LogError(
                     path,
-                    f"there is no column {quoted(theirs)} (columns are {known}); name yours with --column {name}=NAME",
+                    f"there is no column {quoted(theirs)} (columns are {known}); name yours with --column {name}=NAME"
+                    + sign,
                     1,
                 )
         # A name that was given to another of our columns is no longer the default of an optional one.
