@@ -308,4 +308,5 @@ def test_noisy_readings_on_loops_at_discount_one_agree_with_enumeration():
     exact = qp.posterior(seen, method="exact", noise=noise, particles=10).prob_optimal_table()
     for method in ("hmc", "smc"):
         post, _ = sampled(seen, method=method, noise=noise, particles=8000, seed=1)
+        assert post.trusted
         assert np.abs(post.prob_optimal_table() - exact).max() < 0.045
