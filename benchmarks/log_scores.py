@@ -1,0 +1,122 @@
+"""The judge: what draws of models say of a log, held against the truth of its problem."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dense import FloatArray, Models, improve, look_ahead, optimal_values, policy_values
+from families import Problem
+from log_methods import Draws, Log
+
+LEVEL = 0.9
+
+
+def score_draws(problem: Problem, log: Log, draws: Draws, num: int) -> dict[str, float]:
+    """Return every figure of one log and one method; `num` is the number of draws that was asked for."""
+    live = ~problem.is_goal
+    models = Models.of(*draws, discount=problem.discount, is_goal=problem.is_goal)
+    truth = problem.models
+    q, value, is_finite = optimal_values(models)
+    scores = {"left_out": float(1.0 - is_finite.mean())}
+    if not is_finite.any():
+        return scores
+    if not is_finite.all():
+        models, q, value = models.part(is_finite), q[is_finite], value[is_finite]
+    start, logged, tried = log.start[live], log.policy[live], log.tried[live] > 0
+    true_q, true_value, _ = (part[0] for part in optimal_values(truth))
+    scale = natural_scale(problem, true_q)
+    scores |= score_optimum(q, true_q, tried, num=num, scale=scale)
+    scores["bias_optimum"] = float(value.mean(axis=0) @ start - true_value @ start) / scale
+    half = slice(0, models.num // 2) if models.num > 1 else slice(None)
+    rest = slice(models.num // 2, None) if models.num > 1 else slice(None)
+    policy = recommend(models.part(half), q[half], logged, start)
+    scores |= score_policy(models.part(rest), truth, policy, logged=logged, start=start, scale=scale)
+    scores["regret"] = float(true_value @ start - policy_values(truth, policy)[0] @ start) / scale
+    return scores
+
+
+def natural_scale(problem: Problem, true_q: FloatArray) -> float:
+    """Return what figures are divided by: the spread of Q* over pairs, or that of single mean rewards if larger."""
+    reward = problem.mean_reward[~problem.is_goal]
+    return float(max(true_q.std(), reward.std(), 1e-9 * np.abs(true_q).max(), 1e-300))
+
+
+def score_optimum(q: FloatArray, true_q: FloatArray, tried: np.ndarray, *, num: int, scale: float) -> dict[str, float]:
+    """Return coverage and interval score of advantages Q* − V*, of tried and untried pairs, and the log score.
+
+    The log score is the mean over states of −log P(the greedy action is one of the best), P being at least 1/(2 num).
+    Pairs of which `q` says nothing are nan, and left out.
+    """
+    known = ~np.isnan(q).any(axis=0)
+    advantage = q - np.nanmax(q, axis=2, keepdims=True)
+    true_advantage = true_q - true_q.max(axis=1, keepdims=True)
+    scores = {}
+    for name, pairs in (("advantage", tried & known), ("untried_advantage", ~tried & known)):
+        if pairs.any():
+            scores |= score_interval(name, advantage[:, pairs], true_advantage[pairs], scale)
+    greedy = np.where(np.isnan(q), -np.inf, q).argmax(axis=2)
+    is_best = true_advantage >= -1e-9 * scale
+    hits = is_best[np.arange(greedy.shape[1]), greedy].mean(axis=0)
+    scores["log_score"] = float(-np.log(np.maximum(hits, 0.5 / num)).mean())
+    return scores
+
+
+def recommend(models: Models, q: FloatArray, logged: FloatArray, start: FloatArray) -> FloatArray:
+    """Return the policy (N, A) of largest mean value at the start among three candidates, improved state by state.
+
+    The candidates are the logged policy, the greedy policy of the mean of Q*, and the optimum of the mean model.
+    """
+    one_hot = np.eye(logged.shape[1])
+    mean_q, _, is_finite = optimal_values(models.mean())
+    candidates = [logged, one_hot[q.mean(axis=0).argmax(axis=1)]]
+    if is_finite[0]:
+        candidates.append(one_hot[mean_q[0].argmax(axis=1)])
+    worth = [np.mean(policy_values(models, policy) @ start) for policy in candidates]
+    best = int(np.argmax(np.where(np.isnan(worth), -np.inf, worth)))
+    return improve(models, candidates[best], start)
+
+
+def score_policy(
+    models: Models, truth: Models, policy: FloatArray, *, logged: FloatArray, start: FloatArray, scale: float
+) -> dict[str, float]:
+    """Return coverage and interval scores of Q^π, V^π, V^π at the start and of the gain over the logged policy."""
+    value, logged_value = policy_values(models, policy), policy_values(models, logged)
+    is_finite = ~(np.isnan(value) | np.isnan(logged_value)).any(axis=1)
+    scores = {"policy_left_out": float(1.0 - is_finite.mean())}
+    if not is_finite.any():
+        return scores
+    models, value, logged_value = models.part(is_finite), value[is_finite], logged_value[is_finite]
+    true_value, true_logged = policy_values(truth, policy), policy_values(truth, logged)
+    gain, true_gain = (value - logged_value) @ start, float((true_value - true_logged)[0] @ start)
+    states, actions = policy.shape
+    q = look_ahead(models, value).reshape(-1, states * actions)
+    scores |= score_interval("policy_q", q, look_ahead(truth, true_value).ravel(), scale)
+    scores |= score_interval("policy_v", value, true_value[0], scale)
+    scores |= score_interval("start_v", (value @ start)[:, None], true_value @ start, scale)
+    scores |= score_interval("gain", gain[:, None], np.array([true_gain]), scale)
+    scores |= score_interval("logged_v", (logged_value @ start)[:, None], true_logged @ start, scale)
+    low = float(np.quantile(gain, (1.0 - LEVEL) / 2.0))
+    slack = 1e-9 * scale
+    scores["claims_gain"] = float(low > slack)
+    scores["false_gain"] = float(low > slack and true_gain <= slack)
+    scores["prob_better"] = float(np.mean(gain > slack))
+    scores["gain_said"], scores["gain_true"] = float(gain.mean()) / scale, true_gain / scale
+    scores["bias_policy"] = float((value.mean(axis=0) - true_value[0]) @ start) / scale
+    return scores
+
+
+def score_interval(name: str, draws: FloatArray, truth: FloatArray, scale: float) -> dict[str, float]:
+    """Return the share of central 90 % intervals of (D, K) draws that hold the truth, and their mean interval score.
+
+    The interval score of Winkler is the width plus 2/α times the distance by which the truth is missed.
+    """
+    low, high = np.quantile(draws, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0], axis=0)
+    slack = 1e-9 * scale
+    inside = (low - slack <= truth) & (truth <= high + slack)
+    missed = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+    winkler = (high - low + 2.0 / (1.0 - LEVEL) * missed) / scale
+    return {
+        f"{name}_covered": float(inside.mean()),
+        f"{name}_score": float(winkler.mean()),
+        f"{name}_width": float((high - low).mean()) / scale,
+    }
