@@ -63,8 +63,7 @@ def look_ahead(models: Models, value: FloatArray) -> FloatArray:
 
 def follow(models: Models, policy: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return I − γ P_π (D, N, N) and R_π (D, N) of a policy (N, A) that all models share."""
-    states, actions = policy.shape
-    chosen = policy.argmax(axis=1)
+    states, chosen = len(policy), policy.argmax(axis=1)
     if (policy.max(axis=1) == 1.0).all():
         rows, rewards = models.rows[:, np.arange(states), chosen], models.rewards[:, np.arange(states), chosen]
     else:

@@ -1,124 +1,189 @@
-"""How honest `fit` is on problems whose truth is known: coverage of intervals and reliability of P(optimal)."""
+"""How honest posteriors of a log are on problems whose truth is known: coverage, false gains, scores, regret, cost.
+
+Seeds 0 to 99 are for choosing settings, 1000 and above for claims. The store has one JSON line per log and method; a
+sweep that was stopped goes on where it was.
+"""
 
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ProcessPoolExecutor
+import json
+import multiprocessing
+import os
+import time
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-import qposterior as qp
-from cases import CASES
-from result_page import table, write_page
+from families import FAMILIES, draw_problem, simulate
+from log_methods import METHODS, Log, Method, read_log
+from log_scores import score_draws, score_q_draws
+from log_summary import summary_text, write_calibration_page
 
-BINS = ((0.0, 0.05), (0.05, 0.3), (0.3, 0.7), (0.7, 0.95), (0.95, 1.0 + 1e-9))
-
-
-DRAWN = "problems drawn from the prior"
-INTRODUCTIONS = {
-    DRAWN: "Five states, two actions, discount 0.9. Q is drawn from the prior, each row from its Dirichlet over three "
-    "successors, and the rewards are what the Bellman equation makes of them: here the model is right in every part, "
-    "and the intervals must hold the truth in 90 % of the cases. 30 readings a pair, noise of standard deviation 1, "
-    "whose scale is learned.",
-    "inventory": "The truth is one fixed problem, and in two of its five states several orders are worth the same to "
-    "within 0.2. The largest of several uncertain values that are nearly equal is too large on average (the "
-    "optimiser's curse), for a posterior as for a point estimate: solving the frequencies as if they were the truth is "
-    "off by +1.0 at a standard deviation of 0.7, the posterior mean by +1.4 at 0.9 (24 logs). All values of a log move "
-    "together. The differences between the actions of a state, on which the decision rests, are covered.",
-}
+JUDGE = 2  # to be raised with every change of the families or the scores: what is stored counts no more
 
 
-def one_log(name: str, seed: int) -> list[tuple[float, bool, bool, bool]]:
-    """Return per pair of a fitted log: P(optimal), whether it is optimal, whether the intervals hold the truth.
+@dataclass(frozen=True)
+class Task:
+    """One log and the methods that have not been tried on it."""
 
-    The first interval is that of Q, the second that of the advantage Q − V.
-    """
-    if name == DRAWN:
-        log, truth = drawn_log(seed)
-        settings: dict[str, Any] = {"discount": DISCOUNT, "prior": qp.GaussianPrior(scale=SCALE)}
-    else:
-        case = CASES[name]
-        log, truth, settings = case.simulate(seed), case.truth, {"discount": case.discount}
-    found = qp.fit(log, seed=seed, particles=2000, **settings)
-    best: dict[str, float] = {}
-    for (state, _), value in truth.items():
-        best[state] = max(best.get(state, -np.inf), value)
-    draws, space = found.posterior.draws, found.posterior.space
-    advantage = np.quantile(draws - space.maximum(draws)[:, space.pair_state], [0.05, 0.95], axis=0)
-    rows = []
-    labels = found.chosen.states, found.chosen.actions
-    pair = {
-        (labels[0][s], labels[1][a]): k
-        for k, (s, a) in enumerate(zip(space.pair_state, space.pair_action, strict=True))
+    family: str
+    readings: int
+    seed: int
+    methods: tuple[str, ...]
+    draws: int
+    modules: tuple[str, ...] = ()
+
+
+def key_of(family: str, readings: int, seed: int, method: str, draws: int) -> str:
+    """Return what a result of the store is found by."""
+    return f"{JUDGE}/{family}/{readings}/{seed}/{method}/{METHODS[method].digest}/{draws}"
+
+
+def judge_log(task: Task) -> list[dict[str, Any]]:
+    """Draw the problem and its log, and return a result per method."""
+    for module in task.modules:
+        import_module(module)
+    problem = draw_problem(task.family, task.seed)
+    frame = simulate(problem, task.readings, _rng(task, "log"))
+    log = read_log(frame, discount=problem.discount, is_goal=problem.is_goal, num_actions=problem.behaviour.shape[1])
+    results = []
+    for name in task.methods:
+        key = key_of(task.family, task.readings, task.seed, name, task.draws)
+        place = {"key": key, "family": task.family, "readings": task.readings, "seed": task.seed, "method": name}
+        results.append(place | _judge_method(task, METHODS[name], log, name))
+    return results
+
+
+def _judge_method(task: Task, method: Method, log: Log, name: str) -> dict[str, Any]:
+    problem, rng = draw_problem(task.family, task.seed), _rng(task, name)
+    begin = time.process_time()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            draw_fn = method.draw_fn or method.draw_q_fn
+            assert draw_fn is not None
+            draws = draw_fn(log, task.draws, rng)
+    except Exception as error:  # a method that fails on a log is a result of the sweep
+        return {"failed": f"{type(error).__name__}: {error}", "cpu": time.process_time() - begin}
+    cpu = time.process_time() - begin
+    if method.draw_fn is None:
+        return score_q_draws(problem, log, draws, task.draws) | {"cpu": cpu}
+    return score_draws(problem, log, draws, task.draws) | {"cpu": cpu}
+
+
+def _rng(task: Task, purpose: str) -> np.random.Generator:
+    return np.random.default_rng([task.seed, task.readings, zlib.crc32(f"{task.family}/{purpose}".encode())])
+
+
+def read_store(path: Path) -> list[dict[str, Any]]:
+    """Return the results of a store; a line that was cut off while it was written is left out."""
+    results = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            results.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return results
+
+
+def open_tasks(options: argparse.Namespace, done: set[str]) -> Iterator[Task]:
+    """Yield the logs that lack a result, seed by seed, so that all cells grow together."""
+    for number in range(options.logs):
+        for family in options.families:
+            for readings in options.readings:
+                seed = options.first_seed + number
+                missing = tuple(
+                    name
+                    for name in options.methods
+                    if number < (METHODS[name].most_logs or options.logs)
+                    and key_of(family, readings, seed, name, options.draws) not in done
+                )
+                if missing:
+                    yield Task(family, readings, seed, missing, options.draws, tuple(options.modules))
+
+
+def run(tasks: Sequence[Task], store: Path, workers: int) -> None:
+    """Judge the logs in `workers` processes of one thread each and append every result to the store."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    context, begin, shown = multiprocessing.get_context("spawn"), time.monotonic(), 0.0
+    with store.open("a", encoding="utf-8") as file, ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures = [pool.submit(judge_log, task) for task in tasks]
+        for number, future in enumerate(as_completed(futures), start=1):
+            for result in future.result():
+                file.write(json.dumps(result) + "\n")
+            file.flush()
+            passed = time.monotonic() - begin
+            if passed - shown > 20.0 or number == len(tasks):
+                shown = passed
+                left = passed / number * (len(tasks) - number)
+                print(f"{number} of {len(tasks)} logs, {passed:.0f} s, about {left:.0f} s to go", flush=True)
+
+
+def chosen_results(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the results of the store that belong to what was asked for."""
+    seeds = range(options.first_seed, options.first_seed + options.logs)
+    wanted = {
+        key_of(family, readings, seed, method, options.draws)
+        for family in options.families
+        for readings in options.readings
+        for seed in seeds
+        for method in options.methods
     }
-    for row in found.table.to_dict(orient="records"):
-        k = pair[row["state"], row["action"]]
-        q = truth[row["state"], row["action"]]
-        gap = q - best[row["state"]]
-        inside = advantage[0, k] - 1e-9 <= gap <= advantage[1, k] + 1e-9
-        rows.append((row["prob_optimal"], gap >= -1e-9, row["lower"] <= q <= row["upper"], bool(inside)))
-    return rows
+    return [result for result in read_store(options.store) if result["key"] in wanted]
 
 
-DISCOUNT, SCALE, STATES, ACTIONS, SUCCESSORS, READINGS = 0.9, 3.0, 5, 2, 3, 30
-
-
-def drawn_log(seed: int) -> tuple[pd.DataFrame, dict[tuple[str, str], float]]:
-    """Return a log of a problem drawn from the prior, and its Q*."""
-    rng = np.random.default_rng([seed, 7])
-    theta = rng.normal(0.0, SCALE, (STATES, ACTIONS))
-    value, log = theta.max(axis=1), []
-    for state in range(STATES):
-        candidates = rng.choice(STATES, SUCCESSORS, replace=False)
-        for action in range(ACTIONS):
-            row = rng.dirichlet(np.full(SUCCESSORS, 1.0 / SUCCESSORS))
-            reward = theta[state, action] - DISCOUNT * row @ value[candidates]
-            for following in rng.choice(candidates, READINGS, p=row):
-                log.append((f"s{state}", f"a{action}", reward + rng.normal(), f"s{following}"))
-    truth = {(f"s{s}", f"a{a}"): float(theta[s, a]) for s in range(STATES) for a in range(ACTIONS)}
-    return pd.DataFrame(log, columns=["state", "action", "reward", "next_state"]), truth
-
-
-def section(name: str, logs: int, workers: int | None) -> tuple[str, str]:
-    with ProcessPoolExecutor(workers) as pool:
-        found = list(pool.map(one_log, [name] * logs, range(1000, 1000 + logs)))
-    words = []
-    for place, what in ((2, "of Q"), (3, "of Q(s, a) − V(s)")):
-        covered = np.array([np.mean([pair[place] for pair in one]) for one in found])
-        # Pairs of one log hang together: the error is that of the logs' shares.
-        error = covered.std(ddof=1) / np.sqrt(logs)
-        words.append(f"the 90 % intervals {what} hold the truth in {covered.mean():.1%} ± {1.96 * error:.1%}")
-    print(name, words, flush=True)
-    pairs = np.array([pair[:2] for one in found for pair in one], dtype=float)
-    rows = []
-    for low, high in BINS:
-        part = pairs[(pairs[:, 0] >= low) & (pairs[:, 0] < high)]
-        if len(part):
-            rows.append(
-                (f"{low:g} to {min(high, 1.0):g}", len(part), f"{part[:, 0].mean():.3f}", f"{part[:, 1].mean():.3f}")
-            )
-    text = INTRODUCTIONS.get(name, "") + f"\n\n{logs} simulated logs: " + "; ".join(words) + " of the cases.\n\n"
-    return name, text.lstrip() + table(("P(optimal) said", "pairs", "mean", "share that is optimal"), rows)
+def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="the page to write, if any")
+    parser.add_argument("--store", type=Path, default=Path("runs/calibration.jsonl"))
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--readings", default="5,30,200")
+    parser.add_argument("--logs", type=int, default=100)
+    parser.add_argument("--first-seed", type=int, default=1000)
+    parser.add_argument(
+        "--methods", default="", help="those of log_methods.METHODS, without the prior on Q if left out"
+    )
+    parser.add_argument("--draws", type=int, default=1000, help="half to choose the policy, half to report it")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--modules", default="", help="modules to import first, which may add to METHODS")
+    parser.add_argument("--summary", action="store_true", help="print what the store has, without judging more logs")
+    options = parser.parse_args(arguments)
+    options.modules = [name for name in options.modules.split(",") if name]
+    for module in options.modules:
+        import_module(module)
+    fast = [name for name, method in METHODS.items() if method.most_logs is None]
+    options.methods = [name for name in options.methods.split(",") if name] or fast
+    options.families = options.families.split(",")
+    options.readings = [int(number) for number in options.readings.split(",")]
+    for kind, names, known in (("family", options.families, FAMILIES), ("method", options.methods, METHODS)):
+        for name in names:
+            if name not in known:
+                parser.error(f"no {kind} {name!r}; there are {', '.join(known)}")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--logs", type=int, default=200)
-    parser.add_argument("--workers", type=int)
-    options = parser.parse_args()
-    introduction = (
-        "Logs of problems whose truth is known, each fitted with what is chosen from the log: first problems that are "
-        "drawn from the prior, then the three worked cases, each a fixed truth that no prior knows of. Where the truth "
-        "comes from the prior, P(optimal) is right as often as it says. Where a fixed truth has actions that are "
-        "nearly equal, which a prior with independent values holds for unlikely, it is too sure: of what was said to "
-        "be 0.7 to 0.95 probable, two thirds are optimal in the inventory and the support desk.\n"
-    )
-    names = [DRAWN, *CASES]
-    sections = [section(name, options.logs, options.workers) for name in names]
-    write_page(options.out, "Calibration of `fit`", introduction, sections)
+    options = read_options()
+    last = options.first_seed + options.logs - 1
+    purpose = "for claims" if options.first_seed >= 1000 else "for choosing settings: no claims from these"
+    print(f"seeds {options.first_seed} to {last}, {purpose}", flush=True)
+    if not options.summary:
+        options.store.parent.mkdir(parents=True, exist_ok=True)
+        tasks = list(open_tasks(options, {result["key"] for result in read_store(options.store)}))
+        run(tasks, options.store, options.workers)
+    results = chosen_results(options)
+    if options.out:
+        write_calibration_page(options.out, results, options)
+    print(summary_text(results))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def plain_conjugate(log: Log, num: int, rng: np.random.Generator) -> Draws:
 
 
 def dirichlet_rows(log: Log, num: int, rng: np.random.Generator) -> FloatArray:
-    """Draw P_sa ~ Dirichlet(n_sas' + 1/K) over the K successors seen from s; uniform over all states if there are none."""
+    """Draw P_sa ~ Dirichlet(n_sas' + 1/K) over the K successors seen from s, all states where none was."""
     seen = log.counts.sum(axis=1) > 0
     seen[~seen.any(axis=1)] = True
     shape = log.counts + (seen / seen.sum(axis=1, keepdims=True))[:, None, :]
@@ -147,12 +147,30 @@ def _vague_rewards(log: Log, num: int, rng: np.random.Generator) -> FloatArray:
     return location + rng.normal(0.0, 1.0, chi.shape) / np.sqrt(precision)
 
 
-@dataclass(frozen=True)
-class Method:
-    """A posterior and the settings that decide its answer, as a text whose digest goes into the store."""
+def prior_on_q(log: Log, num: int, rng: np.random.Generator) -> FloatArray:
+    """Return draws of Q* (D, S, A) by `qposterior.fit` with a prior on Q; nan for pairs that were never tried."""
+    import qposterior as qp  # here, because the other methods do without it
 
-    draw_fn: Callable[[Log, int, np.random.Generator], Draws]
+    fitted = qp.fit(log.frame, discount=log.discount, particles=max(num, 100), seed=int(rng.integers(2**31)))
+    space, labels = fitted.posterior.space, fitted.chosen
+    state = np.array([int(label[1:]) for label in labels.states])[space.pair_state]
+    action = np.array([int(label[1:]) for label in labels.actions])[space.pair_action]
+    q = np.full((len(fitted.posterior.draws), *log.policy.shape), np.nan)
+    q[:, state, action] = fitted.posterior.draws
+    return q
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A posterior and the settings that decide its answer, as a text whose digest goes into the store.
+
+    `draw_fn` returns draws of models; `draw_q_fn`, for a method that has no models, draws of Q* alone.
+    """
+
+    draw_fn: Callable[[Log, int, np.random.Generator], Draws] | None = None
+    draw_q_fn: Callable[[Log, int, np.random.Generator], FloatArray] | None = None
     settings: str = ""
+    most_logs: int | None = None  # of a cell; None: all that are asked for
 
     @property
     def digest(self) -> str:
@@ -161,7 +179,8 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "point": Method(point_estimate),
-    "bootstrap": Method(bootstrap),
-    "plain": Method(plain_conjugate),
+    "point": Method(draw_fn=point_estimate),
+    "bootstrap": Method(draw_fn=bootstrap),
+    "plain": Method(draw_fn=plain_conjugate),
+    "q prior": Method(draw_q_fn=prior_on_q, most_logs=5),
 }

@@ -35,10 +35,29 @@ def score_draws(problem: Problem, log: Log, draws: Draws, num: int) -> dict[str,
     return scores
 
 
+def score_q_draws(problem: Problem, log: Log, q: FloatArray, num: int) -> dict[str, float]:
+    """Return the figures that draws of Q* (D, S, A) alone allow; the policy is the greedy one of their mean."""
+    live = ~problem.is_goal
+    q, start = q[:, live], log.start[live]
+    true_q, true_value, _ = (part[0] for part in optimal_values(problem.models))
+    scale = natural_scale(problem, true_q)
+    scores = score_optimum(q, true_q, log.tried[live] > 0, num=num, scale=scale)
+    mean = np.where(np.isnan(q[0]), -np.inf, q.mean(axis=0))
+    policy = np.eye(q.shape[2])[mean.argmax(axis=1)]
+    scores["bias_optimum"] = float(np.nanmax(q, axis=2).mean(axis=0) @ start - true_value @ start) / scale
+    scores["regret"] = float(true_value @ start - policy_values(problem.models, policy)[0] @ start) / scale
+    return scores
+
+
 def natural_scale(problem: Problem, true_q: FloatArray) -> float:
-    """Return what figures are divided by: the spread of Q* over pairs, or that of single mean rewards if larger."""
-    reward = problem.mean_reward[~problem.is_goal]
-    return float(max(true_q.std(), reward.std(), 1e-9 * np.abs(true_q).max(), 1e-300))
+    """Return what figures are divided by: the spread of Q* over pairs and what the optimum has over random actions.
+
+    Both are needed: the one is 0 where all states are alike, the other where all actions are.
+    """
+    live = ~problem.is_goal
+    random = np.full(true_q.shape, 1.0 / true_q.shape[1])
+    above_random = true_q.max(axis=1) - policy_values(problem.models, random)[0]
+    return float(max(np.hypot(true_q.std(), above_random @ problem.start[live]), 1e-9 * np.abs(true_q).max(), 1e-300))
 
 
 def score_optimum(q: FloatArray, true_q: FloatArray, tried: np.ndarray, *, num: int, scale: float) -> dict[str, float]:
