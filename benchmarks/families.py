@@ -212,9 +212,11 @@ def slippery_grid(rng: np.random.Generator) -> Problem:
     rows[-1], rows[-1, :, -1] = 0.0, 1.0
     entering = -rng.uniform(0.5, 2.0, num_states)
     entering[-1] = rng.uniform(5.0, 15.0)
+    reward = np.tile(entering, (num_states, 4, 1))
+    reward[-1] = 0.0
     return Problem(
         rows=rows,
-        reward=np.tile(entering, (num_states, 4, 1)),
+        reward=reward,
         noise=normal_noise(np.full((num_states, 4), rng.uniform(0.3, 1.0))),
         discount=float(rng.choice([0.95, 0.99, 1.0])),
         is_goal=np.arange(num_states) == num_states - 1,
@@ -244,6 +246,7 @@ def clinical(rng: np.random.Generator) -> Problem:
     reward -= rng.uniform(0.2, 2.0, num_actions)[None, :, None] + 0.1 * np.arange(grades + 2)[:, None, None]
     reward[:, :, recovered] += rng.uniform(5.0, 15.0)
     reward[:, :, died] -= rng.uniform(20.0, 50.0)
+    reward[grades:] = 0.0
     return Problem(
         rows=rows,
         reward=reward,

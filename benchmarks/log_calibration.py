@@ -27,7 +27,7 @@ from log_methods import METHODS, Log, Method, read_log
 from log_scores import score_draws, score_q_draws
 from log_summary import summary_text, write_calibration_page
 
-JUDGE = 2  # to be raised with every change of the families or the scores: what is stored counts no more
+JUDGE = 3  # to be raised with every change of the families or the scores: what is stored counts no more
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,9 @@ def run(tasks: Sequence[Task], store: Path, workers: int) -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     context, begin, shown = multiprocessing.get_context("spawn"), time.monotonic(), 0.0
+    is_cut = store.exists() and not store.read_bytes().endswith(b"\n")
     with store.open("a", encoding="utf-8") as file, ProcessPoolExecutor(workers, mp_context=context) as pool:
+        file.write("\n" if is_cut else "")
         futures = [pool.submit(judge_log, task) for task in tasks]
         for number, future in enumerate(as_completed(futures), start=1):
             for result in future.result():

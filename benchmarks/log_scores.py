@@ -90,8 +90,10 @@ def recommend(models: Models, q: FloatArray, logged: FloatArray, start: FloatArr
     candidates = [logged, one_hot[q.mean(axis=0).argmax(axis=1)]]
     if is_finite[0]:
         candidates.append(one_hot[mean_q[0].argmax(axis=1)])
-    worth = [np.mean(policy_values(models, policy) @ start) for policy in candidates]
-    best = int(np.argmax(np.where(np.isnan(worth), -np.inf, worth)))
+    worth = np.array([np.mean(policy_values(models, policy) @ start) for policy in candidates])
+    # What differs by rounding alone is no reason to leave the logged policy.
+    worth[0] += 1e-9 * (1.0 + abs(worth[0]))
+    best = int(np.nanargmax(worth)) if not np.isnan(worth).all() else 0
     return improve(models, candidates[best], start)
 
 
