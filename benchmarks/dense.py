@@ -128,7 +128,7 @@ def improve(models: Models, policy: FloatArray, start: FloatArray, *, rounds: in
     Each round tries the best change of every state together; if the best single change is worth more, that is made.
     """
     tolerance = 1e-9 * (1.0 + np.abs(models.rewards).max())
-    value, gains = _single_changes(models, policy, start)
+    value, gains = single_changes(models, policy, start)
     for _ in range(rounds):
         best = gains.max(axis=1)
         if best.max() <= tolerance:
@@ -137,16 +137,16 @@ def improve(models: Models, policy: FloatArray, start: FloatArray, *, rounds: in
         rising = best > tolerance
         pending[rising] = np.eye(policy.shape[1])[gains.argmax(axis=1)[rising]]
         single = int(best.argmax())
-        new_value, new_gains = _single_changes(models, pending, start)
+        new_value, new_gains = single_changes(models, pending, start)
         if new_value < value + best[single]:
             pending = policy.copy()
             pending[single] = np.eye(policy.shape[1])[gains[single].argmax()]
-            new_value, new_gains = _single_changes(models, pending, start)
+            new_value, new_gains = single_changes(models, pending, start)
         policy, value, gains = pending, new_value, new_gains
     return policy
 
 
-def _single_changes(models: Models, policy: FloatArray, start: FloatArray) -> tuple[float, FloatArray]:
+def single_changes(models: Models, policy: FloatArray, start: FloatArray) -> tuple[float, FloatArray]:
     """Return the mean value of a policy at the start and what each single-state change (N, A) adds to it."""
     system, rewards = follow(models, policy)
     inverse = np.linalg.inv(system)

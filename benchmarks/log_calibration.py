@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,12 +22,16 @@ from typing import Any
 
 import numpy as np
 
+from case_calibration import judge_case
+from cases import CASES
 from families import FAMILIES, draw_problem, simulate
 from log_methods import METHODS, Log, Method, read_log
+from log_page import CLAIMS, DEFAULT, write_calibration_page
 from log_scores import score_draws, score_q_draws
-from log_summary import summary_text, write_calibration_page
+from log_summary import summary_text
 
-JUDGE = 3  # to be raised with every change of the families or the scores: what is stored counts no more
+JUDGE = 4  # to be raised with every change of the families or the scores: what is stored counts no more
+WARM: set[str] = set()  # the methods that this process has called before
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Task:
     methods: tuple[str, ...]
     draws: int
     modules: tuple[str, ...] = ()
+    is_case: bool = False  # the family is the name of a worked case, to be fitted by `fit`
 
 
 def key_of(family: str, readings: int, seed: int, method: str, draws: int) -> str:
@@ -47,10 +52,19 @@ def key_of(family: str, readings: int, seed: int, method: str, draws: int) -> st
     return f"{JUDGE}/{family}/{readings}/{seed}/{method}/{METHODS[method].digest}/{draws}"
 
 
+def case_key(name: str, seed: int) -> str:
+    """Return what a result of a worked case is found by."""
+    engine = METHODS[DEFAULT].digest if DEFAULT in METHODS else ""
+    return f"{JUDGE}/case {name}/{seed}/{engine}"
+
+
 def judge_log(task: Task) -> list[dict[str, Any]]:
     """Draw the problem and its log, and return a result per method."""
     for module in task.modules:
         import_module(module)
+    if task.is_case:
+        result = {"key": case_key(task.family, task.seed), "case": task.family, "seed": task.seed}
+        return [result | {"pairs": judge_case(task.family, task.seed)}]
     problem = draw_problem(task.family, task.seed)
     frame = simulate(problem, task.readings, _rng(task, "log"))
     log = read_log(frame, discount=problem.discount, is_goal=problem.is_goal, num_actions=problem.behaviour.shape[1])
@@ -63,20 +77,24 @@ def judge_log(task: Task) -> list[dict[str, Any]]:
 
 
 def _judge_method(task: Task, method: Method, log: Log, name: str) -> dict[str, Any]:
-    problem, rng = draw_problem(task.family, task.seed), _rng(task, name)
+    problem = draw_problem(task.family, task.seed)
+    draw_fn: Callable[..., Any] | None = method.draw_fn or method.draw_q_fn
+    score_fn: Callable[..., dict[str, float]] = score_draws if method.draw_fn else score_q_draws
+    assert draw_fn is not None
     begin = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            draw_fn = method.draw_fn or method.draw_q_fn
-            assert draw_fn is not None
-            draws = draw_fn(log, task.draws, rng)
+            if name not in WARM and method.draw_fn:
+                draw_fn(log, 10, _rng(task, name))  # compiles what is compiled at the first call
+                WARM.add(name)
+            begin = time.process_time()
+            draws = draw_fn(log, task.draws, _rng(task, name))
     except Exception as error:  # a method that fails on a log is a result of the sweep
         return {"failed": f"{type(error).__name__}: {error}", "cpu": time.process_time() - begin}
     cpu = time.process_time() - begin
-    if method.draw_fn is None:
-        return score_q_draws(problem, log, draws, task.draws) | {"cpu": cpu}
-    return score_draws(problem, log, draws, task.draws) | {"cpu": cpu}
+    scores = score_fn(problem, log, draws, task.draws)
+    return scores | {"cpu": cpu, "cpu_all": time.process_time() - begin}
 
 
 def _rng(task: Task, purpose: str) -> np.random.Generator:
@@ -108,6 +126,8 @@ def open_tasks(options: argparse.Namespace, done: set[str]) -> Iterator[Task]:
                 )
                 if missing:
                     yield Task(family, readings, seed, missing, options.draws, tuple(options.modules))
+    for seed in range(options.first_seed, options.first_seed + options.case_logs):
+        yield from (Task(name, 0, seed, (), 0, is_case=True) for name in CASES if case_key(name, seed) not in done)
 
 
 def run(tasks: Sequence[Task], store: Path, workers: int) -> None:
@@ -140,6 +160,8 @@ def chosen_results(options: argparse.Namespace) -> list[dict[str, Any]]:
         for seed in seeds
         for method in options.methods
     }
+    case_seeds = range(options.first_seed, options.first_seed + options.case_logs)
+    wanted |= {case_key(name, seed) for name in CASES for seed in case_seeds}
     return [result for result in read_store(options.store) if result["key"] in wanted]
 
 
@@ -150,6 +172,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--readings", default="5,30,200")
     parser.add_argument("--logs", type=int, default=100)
+    parser.add_argument("--case-logs", type=int, default=0, help="logs of each worked case, fitted by `fit`")
     parser.add_argument("--first-seed", type=int, default=1000)
     parser.add_argument(
         "--methods", default="", help="those of log_methods.METHODS, without the prior on Q if left out"
@@ -176,7 +199,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     options = read_options()
     last = options.first_seed + options.logs - 1
-    purpose = "for claims" if options.first_seed >= 1000 else "for choosing settings: no claims from these"
+    purpose = "for claims" if options.first_seed >= CLAIMS else "for choosing settings: no claims from these"
     print(f"seeds {options.first_seed} to {last}, {purpose}", flush=True)
     if not options.summary:
         options.store.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +207,7 @@ def main() -> None:
         run(tasks, options.store, options.workers)
     results = chosen_results(options)
     if options.out:
-        write_calibration_page(options.out, results, options)
+        write_calibration_page(options.out, results, first_seed=options.first_seed, draws=options.draws)
     print(summary_text(results))
 
 

@@ -1,20 +1,28 @@
-"""Tables of the results of `log_calibration`: for the terminal and for the page."""
+"""Means and errors of the results of `log_calibration`, the bars that are not met, and a table for the terminal."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from families import FAMILIES, NULL_FAMILIES
-from result_page import table, write_page
 
 BARS = {"advantage": 0.87, "policy_q": 0.85, "policy_v": 0.85, "start_v": 0.85, "gain": 0.85}
 FALSE_GAINS = 0.10
 BASELINE = "plain"
+PLAIN_MEANS = (
+    "cpu",
+    "cpu_all",
+    "left_out",
+    "claims_gain",
+    "false_gain",
+    "bias_optimum",
+    "bias_policy",
+    "regret",
+    "log_score",
+)
 
 
 def summarise(results: list[dict[str, Any]]) -> pd.DataFrame:
@@ -31,8 +39,18 @@ def summarise(results: list[dict[str, Any]]) -> pd.DataFrame:
 def _summary_of(frame: pd.DataFrame, place: Any, group: pd.DataFrame) -> dict[str, Any]:
     family, readings, method = place
     row: dict[str, Any] = {"family": family, "readings": readings, "method": method, "logs": len(group)}
-    row["failed"], row["cpu"] = int(group["failed"].notna().sum()), group["cpu"].mean()
-    for name in ("left_out", "claims_gain", "false_gain", "bias_optimum", "bias_policy", "regret", "log_score"):
+    row["failed"] = int(group["failed"].notna().sum())
+    for name in (
+        "cpu",
+        "cpu_all",
+        "left_out",
+        "claims_gain",
+        "false_gain",
+        "bias_optimum",
+        "bias_policy",
+        "regret",
+        "log_score",
+    ):
         row[name] = _mean(group, name)
     fails = []
     for name in (*BARS, "untried_advantage", "logged_v"):
@@ -60,7 +78,7 @@ def _mean(group: pd.DataFrame, name: str) -> float:
 def _error(group: pd.DataFrame, name: str) -> float:
     """Return the standard error of a mean over logs: what is measured within a log hangs together."""
     if name not in group or group[name].notna().sum() < 2:
-        return float("nan")
+        return 0.0
     return float(group[name].std(ddof=1) / np.sqrt(group[name].notna().sum()))
 
 
@@ -98,6 +116,7 @@ HEADER = (
     "bias Vπ",
     "left",
     "CPU s",
+    "all",
 )
 
 
@@ -125,15 +144,17 @@ def cells(row: dict[str, Any]) -> list[str]:
         shown("bias_optimum", "{:+.2f}"),
         shown("bias_policy", "{:+.2f}"),
         shown("left_out", "{:.3f}"),
-        shown("cpu", "{:.2f}"),
+        shown("cpu"),
+        shown("cpu_all"),
     ]
 
 
 def summary_text(results: list[dict[str, Any]]) -> str:
     """Return a table for the terminal, and which bars are not met by which method."""
-    if not results:
+    judged = [one for one in results if "method" in one]
+    if not judged:
         return "no results yet"
-    summary = summarise(results)
+    summary = summarise(judged)
     lines = [["family", "n", "method", *HEADER]]
     for row in summary.to_dict(orient="records"):
         lines.append([row["family"], str(row["readings"]), row["method"], *cells(row)])
@@ -151,25 +172,14 @@ def _verdicts(summary: pd.DataFrame) -> list[str]:
             f"{method}: {whole} of {len(part)} cells meet every bar; on average log score − plain "
             f"{part['log_score_difference'].mean():+.3f}, regret − plain {part['regret_difference'].mean():+.3f}"
         )
-        lines += [f"  {kind}: {', '.join(places)}" for kind, places in _failures(part).items()]
+        lines += [f"  {kind}: {', '.join(places)}" for kind, places in failures(part).items()]
     return lines
 
 
-def _failures(part: pd.DataFrame) -> dict[str, list[str]]:
+def failures(part: pd.DataFrame) -> dict[str, list[str]]:
     """Return for each bar the families in which it is not met, with the numbers of readings."""
     places: dict[str, dict[str, list[str]]] = {}
     for row in part.to_dict(orient="records"):
         for kind in row["fails"]:
             places.setdefault(kind, {}).setdefault(row["family"], []).append(str(row["readings"]))
     return {kind: [f"{family} {'/'.join(n)}" for family, n in cells.items()] for kind, cells in sorted(places.items())}
-
-
-def write_calibration_page(path: Path, results: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Write the page: what was measured, what fails, and a table per family."""
-    summary = summarise(results)
-    sections = [("What fails", "\n".join(_verdicts(summary)) + "\n")]
-    for family, part in summary.groupby("family", sort=False):
-        rows = [(row["readings"], row["method"], *cells(row)) for row in part.to_dict(orient="records")]
-        words = (FAMILIES[str(family)].__doc__ or "").strip()
-        sections.append((str(family).replace("_", " "), f"{words}\n\n" + table(("readings", "method", *HEADER), rows)))
-    write_page(path, "Calibration of `fit`", "", sections)

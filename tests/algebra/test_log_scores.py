@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dense import Models, improve, optimal_values, policy_values
+from dense import Models, improve, optimal_values, policy_values, single_changes
+from families import draw_problem, exact, simulate
 from log_calibration import judge_log, key_of, open_tasks, read_options, read_store, run
-from log_scores import recommend, score_interval, score_optimum
-from log_summary import summarise, summary_text, write_calibration_page
+from log_methods import read_log
+from log_page import write_calibration_page
+from log_scores import natural_scale, recommend, score_draws, score_interval, score_optimum
+from log_summary import summarise, summary_text
 
 
 def random_models(num, states, actions, *, seed=0, discount=0.9):
@@ -73,6 +78,18 @@ def test_no_single_change_raises_an_improved_policy(is_deterministic):
             assert np.mean(policy_values(models, changed) @ start) <= worth + 1e-8
 
 
+def test_what_a_single_change_adds_is_exact():
+    models = random_models(7, 4, 3, seed=6, discount=0.95)
+    start, policy = np.array([0.1, 0.2, 0.3, 0.4]), np.random.default_rng(0).dirichlet(np.ones(3), 4)
+    worth, gains = single_changes(models, policy, start)
+    assert worth == pytest.approx(np.mean(policy_values(models, policy) @ start))
+    for state in range(4):
+        for action in range(3):
+            changed = policy.copy()
+            changed[state] = np.eye(3)[action]
+            assert gains[state, action] == pytest.approx(np.mean(policy_values(models, changed) @ start) - worth)
+
+
 def test_a_policy_that_cannot_be_improved_is_left_alone():
     models = random_models(1, 5, 3, seed=3)
     best = one_hot(optimal_values(models)[0][0].argmax(axis=1), 3)
@@ -96,6 +113,23 @@ def test_where_all_actions_are_alike_in_every_draw_the_logged_policy_is_kept():
     logged = np.random.default_rng(0).dirichlet(np.ones(3), 4)
     policy = recommend(alike, optimal_values(alike)[0], logged, np.full(4, 0.25))
     np.testing.assert_array_equal(policy, logged)
+
+
+def test_a_policy_is_chosen_on_the_first_half_of_the_draws_and_valued_on_the_second():
+    problem = draw_problem("garnet", 0)
+    frame = simulate(problem, 3, np.random.default_rng(0))
+    actions = problem.behaviour.shape[1]
+    log = read_log(frame, discount=problem.discount, is_goal=problem.is_goal, num_actions=actions)
+    rows, rewards = problem.rows[None].repeat(4, axis=0), problem.mean_reward[None].repeat(4, axis=0)
+    # The first half is the truth, negated: the worst policy looks best. The second half is the truth.
+    rewards[:2] *= -1.0
+    scores = score_draws(problem, log, (rows, rewards), 4)
+    assert scores["gain_said"] == pytest.approx(scores["gain_true"])
+    assert scores["gain_true"] < 0.0
+    worst, best = -exact(replace(problem, reward=-problem.reward))[1], exact(problem)[1]
+    true_q = exact(problem)[0]
+    assert scores["regret"] == pytest.approx((best - worst) @ log.start / natural_scale(problem, true_q))
+    assert scores["bias_policy"] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_interval_is_charged_its_width_and_twenty_times_what_it_misses_by():
@@ -136,7 +170,7 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_forgets_what_was_judged_otherw
     results = read_store(options.store)
     assert [result["method"] for result in results] == ["point", "bootstrap", "plain"]
     for one, other in zip(results, judge_log(tasks[0]), strict=True):
-        assert {**one, "cpu": 0} == {**other, "cpu": 0}
+        assert {**one, "cpu": 0, "cpu_all": 0} == {**other, "cpu": 0, "cpu_all": 0}
     with options.store.open("a") as file:
         file.write('{"key": "cut o')
     run(tasks[1:2], options.store, 1)
@@ -145,6 +179,18 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_forgets_what_was_judged_otherw
     assert [task.seed for task in open_tasks(options, done)] == [1002]
     more = read_options([*ARGUMENTS, "--store", str(options.store), "--draws", "50"])
     assert len(list(open_tasks(more, done))) == 3
+
+
+def test_worked_cases_are_judged_beside_the_families_of_the_same_name(monkeypatch):
+    monkeypatch.setattr("log_calibration.judge_case", lambda name, seed: [[0.5, 1.0, 1.0, 1.0]])
+    options = read_options([*ARGUMENTS, "--families", "maintenance", "--logs", "1", "--case-logs", "1"])
+    tasks = list(open_tasks(options, set()))
+    results = [result for task in tasks for result in judge_log(task)]
+    assert [one.get("method", one.get("case")) for one in results] == [
+        *("point", "bootstrap", "plain"),
+        *("maintenance", "inventory", "support"),
+    ]
+    assert not list(open_tasks(options, {one["key"] for one in results}))
 
 
 def test_the_summary_marks_what_is_below_its_bar_and_the_page_says_it(tmp_path):
@@ -158,6 +204,16 @@ def test_the_summary_marks_what_is_below_its_bar_and_the_page_says_it(tmp_path):
     fails = dict(zip(*summarise(rows)[["method", "fails"]].to_numpy().T, strict=True))
     assert fails == {"plain": [], "bootstrap": ["advantage covered", "false gains", "log_score worse"]}
     assert "0.80!" in summary_text(rows)
-    options = read_options([*ARGUMENTS])
-    write_calibration_page(tmp_path / "page.md", rows, options)
-    assert "0.80!" in (tmp_path / "page.md").read_text()
+    case = {"case": "support", "seed": 1000, "pairs": [[0.9, 1.0, 1.0, 0.0], [0.1, 0.0, 1.0, 1.0]]}
+    write_calibration_page(tmp_path / "page.md", [*rows, case], first_seed=1000, draws=40)
+    page = (tmp_path / "page.md").read_text()
+    assert "0.80!" in page
+    assert "- gains are found where there are none: null identical 5" in page
+    assert "Seeds 1000 to 1039, none of which was used to choose a setting." in page
+    assert "What `fit` says" not in page
+    assert "hold the truth in 50.0%" in page
+    as_default = [row | {"method": row["method"].replace("bootstrap", "model")} for row in rows]
+    write_calibration_page(tmp_path / "page.md", as_default, first_seed=0, draws=40)
+    page = (tmp_path / "page.md").read_text()
+    assert "to be taken with care:** the intervals of Q(s, a) − V(s) hold the truth too seldom (5 readings); " in page
+    assert "settings were chosen on these" in page
