@@ -103,15 +103,18 @@ def _shown(value: float) -> str:
 
 
 def _what_fails(summary: pd.DataFrame) -> str:
-    """Return per method the bars that are not met, and where."""
-    lines = []
-    for method, part in summary.groupby("method", sort=False):
-        whole = sum(not fails for fails in part["fails"])
-        lines.append(f"**{method}**: {whole} of {len(part)} cells meet every bar.\n")
-        for kind, places in failures(part).items():
-            lines.append(f"- {PHRASES[kind]}: {', '.join(places).replace('_', ' ')}")
-        lines.append("")
-    return "\n".join(lines)
+    """Return in how many cells each method misses each bar, and where the default one does."""
+    parts = {str(method): part for method, part in summary.groupby("method", sort=False)}
+    header = ("cells in which", *(f"{method} (of {len(part)})" for method, part in parts.items()))
+    rows = [("every bar is met", *(sum(not fails for fails in part["fails"]) for part in parts.values()))]
+    for kind, phrase in PHRASES.items():
+        rows.append((phrase, *(sum(kind in fails for fails in part["fails"]) for part in parts.values())))
+    text = table(header, rows)
+    if DEFAULT in parts:
+        text += f"\nWhere *{DEFAULT}* misses a bar, by family and readings:\n\n"
+        missed = failures(parts[DEFAULT]).items()
+        text += "\n".join(f"- {PHRASES[kind]}: {', '.join(places).replace('_', ' ')}" for kind, places in missed)
+    return text + "\n"
 
 
 def _warning(part: pd.DataFrame) -> str:

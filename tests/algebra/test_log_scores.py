@@ -208,7 +208,7 @@ def test_the_summary_marks_what_is_below_its_bar_and_the_page_says_it(tmp_path):
     write_calibration_page(tmp_path / "page.md", [*rows, case], first_seed=1000, draws=40)
     page = (tmp_path / "page.md").read_text()
     assert "0.80!" in page
-    assert "- gains are found where there are none: null identical 5" in page
+    assert "| gains are found where there are none | 0 | 1 |" in page
     assert "Seeds 1000 to 1039, none of which was used to choose a setting." in page
     assert "What `fit` says" not in page
     assert "hold the truth in 50.0%" in page
@@ -216,4 +216,5 @@ def test_the_summary_marks_what_is_below_its_bar_and_the_page_says_it(tmp_path):
     write_calibration_page(tmp_path / "page.md", as_default, first_seed=0, draws=40)
     page = (tmp_path / "page.md").read_text()
     assert "to be taken with care:** the intervals of Q(s, a) − V(s) hold the truth too seldom (5 readings); " in page
+    assert "- gains are found where there are none: null identical 5" in page
     assert "settings were chosen on these" in page
