@@ -311,14 +311,7 @@ def is_proper(layout: Layout, work: Work, c: int) -> bool:
 
 @kernel
 def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: FloatArray, c: int) -> float:
-    """Fill `lu` with the factors of I − γ P_π of component c and return the log determinant.
-
-    The matrix is a row diagonally dominant M-matrix, so no pivoting is needed, and elimination needs no subtraction
-    (Grassmann, Taksar and Heyman 1985): the diagonal of each row is the rest of it plus the probability of `leaving`
-    the states that are left, which is carried along in that array of scratch. So a component that is hardly ever left
-    keeps its relative precision, where 1 − P(stay) would be rounding error of either sign. A component that is never
-    left has a pivot of 0 and a determinant that is not finite.
-    """
+    """Fill `lu` with the factors of I − γ P_π of component c and return the log determinant; see `eliminate`."""
     first = layout.component_start[c]
     size = lu.shape[0]
     lu[:] = 0.0
@@ -333,6 +326,20 @@ def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: Flo
                     lu[i, layout.place[t]] -= layout.discount * layout.probability[e]
                 else:
                     leaving[i] += layout.discount * layout.probability[e]
+    return eliminate(lu, leaving)
+
+
+@kernel
+def eliminate(lu: FloatArray, leaving: FloatArray) -> float:
+    """Turn I − M, given by its entries off the diagonal, into its factors L U; return the log determinant.
+
+    M is not negative and has row sums of 1 − `leaving`, so I − M is a row diagonally dominant M-matrix: no pivoting is
+    needed, and elimination needs no subtraction (Grassmann, Taksar and Heyman 1985). The diagonal of each row is the
+    rest of it plus the probability of `leaving` the states that are left, which is carried along in that array. So
+    states that are hardly ever left keep their relative precision, where 1 − P(stay) would be rounding error of either
+    sign. States that are never left have a pivot of 0 and a determinant that is not finite.
+    """
+    size = lu.shape[0]
     log_det = 0.0
     for i in range(size):
         lu[i, i] = leaving[i]
