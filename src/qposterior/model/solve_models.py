@@ -12,7 +12,7 @@ from qposterior.checks import check_number, check_numbers, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.compile import ALL_THREADS, use_threads_for
 from qposterior.model.kernels.layout import strong_components
-from qposterior.model.kernels.models import BROKEN, Shape, evaluate_draws, optimise_draws, visit_draws
+from qposterior.model.kernels.models import Shape, evaluate_draws, normalise_draws, optimise_draws, visit_draws
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.mdp import initial_distribution
 from qposterior.world.models import ModelDraws
@@ -22,9 +22,13 @@ from qposterior.world.structure import state_graph, steps_to
 TOLERANCE = 1e-9
 """Of values, relative to their spread in the model (the largest less the smallest)."""
 
-NUM_DENSE, NUM_DENSE_UNDISCOUNTED = 64, 500
-"""States of a component up to which elimination, which is exact, is quicker than sweeps. At discount 1 it is also
-surer: a policy that hardly ever reaches a goal is told from one that never does."""
+SURE_STATES = 500
+"""States of a component up to which it is solved by elimination at discount 1, whatever that costs: it tells a policy
+that hardly ever reaches a goal from one that never does."""
+
+MOST_DENSE, WORK_AN_EDGE = 2000, 300
+"""Elsewhere elimination, of up to so many states n, is used where its n·(band width)² operations are at most so many
+per edge: what sweeps take as a rule (24 to 64 states with random rows, 1,000 states in a plane, 2,000 in a line)."""
 
 PIECES_A_THREAD = 8
 QUICK_SWEEPS = 100
@@ -53,8 +57,8 @@ def solve_models(
 ) -> Solutions:
     """Return Q* of every model (or of the `draws` with these numbers) by policy iteration.
 
-    Each model starts from the optimum of the mean model. Components of the graph with up to `NUM_DENSE` states are
-    solved by elimination, up to rounding; larger ones until the error of V*, bounded by MacQueen's and Porteus's
+    Each model starts from the optimum of the mean model. Small components of the graph are solved by elimination, up to
+    rounding (`SURE_STATES`, `MOST_DENSE`); others until the error of V*, bounded by MacQueen's and Porteus's
     inequalities, is at most `tolerance` times the spread of Q* within the component. At discount 1 that bound holds
     among policies that do not take more steps than the one found. Q* is r + γ P V*, so that actions which agree in r
     and P tie exactly. `out` is an array, possibly memory-mapped and of single precision, that Q* is written to.
@@ -82,7 +86,6 @@ def solve_blocks(
     policy, value = _start(models, chosen, shape, tolerance)
     for block in models.blocks(chosen):
         q, bounds = _optima(shape, models, block, policy, value, tolerance)
-        _check_rows(bounds)
         yield Solutions(q=q, bounds=np.where(bounds >= 0.0, bounds, np.nan))
 
 
@@ -95,7 +98,7 @@ def policy_values(
 ) -> FloatArray:
     r"""Return ``(D, S)`` V^π = (I − γ P_π)⁻¹ r_π of a policy, given as ``(K,)`` probabilities, in every model.
 
-    Exact up to rounding in components of up to `NUM_DENSE` states; elsewhere off by at most `tolerance` times the
+    Exact up to rounding in components that are solved by elimination; elsewhere off by at most `tolerance` times the
     spread of V^π. nan where the policy, at discount 1, does not reach a goal with probability 1.
     """
     probabilities = check_policy(models.space, policy)
@@ -106,8 +109,7 @@ def policy_values(
     for block in models.blocks(chosen):
         part = values[done : done + block.size]
         bounds, cuts = _room(models, block)
-        evaluate_draws(shape, *_data(models, block), probabilities, start, tolerance, part, bounds, cuts)
-        _check_rows(bounds)
+        evaluate_draws(shape, *_data(shape, models, block), probabilities, start, tolerance, part, bounds, cuts)
         if done == 0:  # the first block's mean is a good start for those that follow
             start = np.nan_to_num(part.mean(axis=0))
         done += block.size
@@ -136,8 +138,7 @@ def policy_visits(
     for block in models.blocks(chosen):
         part = visits[done : done + block.size]
         bounds, cuts = _room(models, block)
-        visit_draws(shape, *_data(models, block), probabilities, begin, tolerance, part, bounds, cuts)
-        _check_rows(bounds)
+        visit_draws(shape, *_data(shape, models, block), probabilities, begin, tolerance, part, bounds, cuts)
         done += block.size
     return visits
 
@@ -176,15 +177,19 @@ def shape_of(models: ModelDraws) -> Shape:
     sizes = np.diff(component_start)
     component = np.full(space.num_states, -1, dtype=np.int64)
     component[component_state] = np.repeat(np.arange(sizes.size), sizes)
-    component_state = _ordered(models, component, largest=int(sizes.max()))
+    source = np.repeat(space.pair_state, np.diff(models.first_edge))
+    within = component[source] == component[models.successor]
+    component_state = _ordered(space, component, source, models.successor, within)
     place = np.zeros(space.num_states, dtype=np.int64)
     place[component_state] = np.arange(component_state.size) - np.repeat(component_start[:-1], sizes)
-    source = np.repeat(space.pair_state, np.diff(models.first_edge))
     has_loop, is_closed = sizes > 1, np.ones(sizes.size, dtype=np.bool_)
     has_loop[component[source[source == models.successor]]] = True
-    is_closed[component[source[component[source] != component[models.successor]]]] = False
-    entries = np.bincount(component[source], minlength=sizes.size)
-    num_dense = NUM_DENSE if space.discount < 1.0 else NUM_DENSE_UNDISCOUNTED
+    is_closed[component[source[~within]]] = False
+    width, entries = np.zeros(sizes.size, dtype=np.int64), np.bincount(component[source], minlength=sizes.size)
+    np.maximum.at(width, component[source[within]], np.abs(place[source] - place[models.successor])[within])
+    is_dense = (sizes <= MOST_DENSE) & (sizes * width**2 <= WORK_AN_EDGE * entries)
+    if space.discount == 1.0:
+        is_dense |= sizes <= SURE_STATES
     return Shape(
         first_pair=graph[0],
         first_edge=graph[3],
@@ -197,26 +202,30 @@ def shape_of(models: ModelDraws) -> Shape:
         place=place,
         has_loop=has_loop,
         is_closed=is_closed,
+        is_dense=is_dense,
         most_states=int(sizes.max()),
+        most_dense=int(sizes[is_dense].max(initial=1)),
         most_entries=int(entries.max()),
-        num_dense=num_dense,
-        num_sparse=int(np.sum(sizes > num_dense)),
+        num_sparse=int(np.sum(~is_dense)),
     )
 
 
-def _ordered(models: ModelDraws, component: IntArray, *, largest: int) -> IntArray:
-    """Return all states but the goals, by component, then by steps to an exit of it, then by number."""
-    import scipy.sparse as sp
+def _ordered(
+    space: StateActionSpace, component: IntArray, source: IntArray, successor: IntArray, within: BoolArray
+) -> IntArray:
+    """Return all states but the goals, by component, then by steps to an exit of it, neighbours near each other.
 
-    space, states = models.space, models.space.deciding_states
-    if largest <= NUM_DENSE:
-        return states[np.argsort(component[states], kind="stable")]
-    source = np.repeat(space.pair_state, np.diff(models.first_edge))
-    within = component[source] == component[models.successor]
-    size = (space.num_states, space.num_states)
-    graph = sp.csr_array((np.ones(int(within.sum())), (source[within], models.successor[within])), shape=size)
+    Sweeps then carry values from the exits to all states, and elimination stays within a band (Cuthill–McKee).
+    """
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    states, size = space.deciding_states, (space.num_states, space.num_states)
+    graph = sp.csr_array((np.ones(int(within.sum())), (source[within], successor[within])), shape=size)
     distance = steps_to(graph, np.unique(source[~within]))
-    return states[np.lexsort((states, distance[states], component[states]))]
+    neighbours = np.empty(space.num_states, dtype=np.int64)
+    neighbours[reverse_cuthill_mckee(sp.csr_array(graph + graph.T), symmetric_mode=True)] = np.arange(space.num_states)
+    return states[np.lexsort((neighbours[states], distance[states], component[states]))]
 
 
 def _start(models: ModelDraws, chosen: IntArray, shape: Shape, tolerance: float) -> tuple[FloatArray, FloatArray]:
@@ -252,7 +261,7 @@ def _optima(
 ) -> tuple[FloatArray, FloatArray]:
     q = np.empty((block.size, models.space.num_pairs))
     bounds, cuts = _room(models, block)
-    optimise_draws(shape, *_data(models, block), policy, value, tolerance, q, bounds, cuts)
+    optimise_draws(shape, *_data(shape, models, block), policy, value, tolerance, q, bounds, cuts)
     return q, bounds
 
 
@@ -263,13 +272,17 @@ def _room(models: ModelDraws, block: IntArray) -> tuple[FloatArray, IntArray]:
     return np.empty(block.size), np.linspace(0, block.size, pieces + 1).astype(np.int64)
 
 
-def _data(models: ModelDraws, block: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return rows and rewards of consecutive draws without a copy where that can be done, else one."""
-    is_run = block[-1] - block[0] + 1 == block.size
-    part = slice(int(block[0]), int(block[-1]) + 1) if is_run else block
-    rows, rewards = np.asarray(models.rows[part]), np.asarray(models.rewards[part], dtype=np.float64)
-    # What is read-only, as a mapped file, would be another type to the compiler.
-    return tuple(np.array(x) if not (x.flags.c_contiguous and x.flags.writeable) else x for x in (rows, rewards))  # type: ignore[return-value]
+def _data(shape: Shape, models: ModelDraws, block: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return γ P, normalised, and rewards of a block of draws, in double precision."""
+    rows, rewards = models.rows[block], models.rewards[block].astype(np.float64)
+    probability, is_fine = np.empty(rows.shape), np.empty(block.size, dtype=np.bool_)
+    normalise_draws(shape, np.asarray(rows), probability, is_fine)
+    if not is_fine.all():
+        raise InvalidInputError(
+            "each row of a model must have probabilities of 0 or more that sum to 1; "
+            f"{int(np.sum(~is_fine))} of {block.size} models have one that does not (normalise the rows)"
+        )
+    return probability, rewards
 
 
 def _numbers(models: ModelDraws, draws: IntArray | None) -> IntArray:
@@ -282,12 +295,3 @@ def _numbers(models: ModelDraws, draws: IntArray | None) -> IntArray:
     if numbers.size == 0 or numbers.min() < 0 or numbers.max() >= models.num_draws:
         raise InvalidInputError(f"draws must be numbers from 0 to {models.num_draws - 1}, at least one, got {draws}")
     return numbers.astype(np.int64)
-
-
-def _check_rows(bounds: FloatArray) -> None:
-    broken = int(np.sum(bounds == BROKEN))
-    if broken:
-        raise InvalidInputError(
-            f"each row of a model must have probabilities of 0 or more that sum to 1; {broken} models have one that "
-            "does not (normalise the rows)"
-        )

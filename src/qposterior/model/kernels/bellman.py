@@ -346,12 +346,15 @@ def eliminate(lu: FloatArray, leaving: FloatArray) -> float:
         for m in range(i + 1, size):
             lu[i, i] -= lu[i, m]
         log_det += np.log(lu[i, i])
+        end = size  # of what is not 0 in the row: states that are near each other in number lead to near ones
+        while end > i + 1 and lu[i, end - 1] == 0.0:
+            end -= 1
         for j in range(i + 1, size):
             if lu[j, i] != 0.0:
                 ratio = lu[j, i] / lu[i, i]
                 lu[j, i] = ratio
                 leaving[j] -= ratio * leaving[i]
-                for m in range(i + 1, size):
+                for m in range(i + 1, end):
                     lu[j, m] -= ratio * lu[i, m]
     return log_det
 

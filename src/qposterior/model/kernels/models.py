@@ -24,14 +24,14 @@ from qposterior.model.kernels.systems import (
 )
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
-IMPROVEMENT = 1e-11
+IMPROVEMENT = 1e-13
 """A pair is preferred when it is better by this share of |V|: ties stay with the pair they have."""
 
 PATIENCE = 100
 """Rounds of policy iteration after which a component counts as unsolved (with elimination: one a state beside)."""
 
-UNSOLVED, BROKEN = -1.0, -2.0
-"""In place of the bound on a draw's error: it has no finite solution, or a row that is no distribution."""
+UNSOLVED = -1.0
+"""In place of the bound on a draw's error: it has no finite solution."""
 
 ROW_SUM_TOLERANCE = 1e-4
 
@@ -50,16 +50,23 @@ class Shape(NamedTuple):
     place: IntArray  # (S,)  position of a state within its component
     has_loop: BoolArray  # (C,)  more than one state, or a self-loop
     is_closed: BoolArray  # (C,)  no edge leads out
-    most_states: int  # of a looping component
-    most_entries: int  # edges of its states
-    num_dense: int  # components of up to so many states are solved by elimination
-    num_sparse: int  # how many components are larger
+    is_dense: BoolArray  # (C,)  to be solved by elimination
+    most_states: int  # of a component
+    most_dense: int  # of one that is solved by elimination
+    most_entries: int  # edges of the states of a component
+    num_sparse: int  # components that are not solved by elimination
+
+
+class Model(NamedTuple):
+    """One draw."""
+
+    probability: FloatArray  # (E,)  γ P
+    reward: FloatArray  # (K,)
 
 
 class Work(NamedTuple):
     """Scratch arrays of one thread."""
 
-    probability: FloatArray  # (E,)  γ P, rows of P normalised
     policy: FloatArray  # (K,)
     value: FloatArray  # (S,)
     flow: FloatArray  # (S,)
@@ -73,43 +80,26 @@ def new_work(shape: Shape) -> Work:
     """Return fresh scratch arrays."""
     num_states = shape.is_goal.size
     return Work(
-        np.zeros(shape.successor.size),
         np.zeros(shape.first_edge.size - 1),
         np.zeros(num_states),
         np.zeros(num_states),
         np.zeros(num_states),
         np.zeros(num_states, dtype=np.int64),
-        new_system(shape.most_states, shape.most_entries, min(shape.num_dense, shape.most_states)),
+        new_system(shape.most_states, shape.most_entries, shape.most_dense),
     )
 
 
 @kernel
-def normalise(shape: Shape, row: Any, probability: FloatArray) -> bool:
-    """Write γ P with rows that sum to 1 in double precision; False where one is no distribution."""
-    for k in range(shape.first_edge.size - 1):
-        first, last = shape.first_edge[k], shape.first_edge[k + 1]
-        total, lowest = 0.0, 0.0
-        for e in range(first, last):
-            total += row[e]
-            lowest = min(lowest, float(row[e]))
-        if lowest < 0.0 or not abs(total - 1.0) <= ROW_SUM_TOLERANCE:
-            return False
-        for e in range(first, last):
-            probability[e] = shape.discount * (row[e] / total)
-    return True
-
-
-@kernel
-def backup(shape: Shape, work: Work, reward: FloatArray, k: int) -> float:
+def backup(shape: Shape, work: Work, model: Model, k: int) -> float:
     """Return r_k + γ Σ P(s'|k) V(s')."""
-    total = reward[k]
+    total = model.reward[k]
     for e in range(shape.first_edge[k], shape.first_edge[k + 1]):
-        total += work.probability[e] * work.value[shape.successor[e]]
+        total += model.probability[e] * work.value[shape.successor[e]]
     return total
 
 
 @kernel
-def fill_system(shape: Shape, work: Work, reward: FloatArray, c: int) -> int:
+def fill_system(shape: Shape, work: Work, model: Model, c: int) -> int:
     """Fill the system of V^π in component c; return its number of states. What lies outside is part of b."""
     first, last = shape.component_start[c], shape.component_start[c + 1]
     system, filled = work.system, 0
@@ -121,10 +111,10 @@ def fill_system(shape: Shape, work: Work, reward: FloatArray, c: int) -> int:
             weight = work.policy[k]
             if weight == 0.0:
                 continue
-            payoff += weight * reward[k]
+            payoff += weight * model.reward[k]
             leaving += weight * (1.0 - shape.discount)
             for e in range(shape.first_edge[k], shape.first_edge[k + 1]):
-                share, t = weight * work.probability[e], shape.successor[e]
+                share, t = weight * model.probability[e], shape.successor[e]
                 if share == 0.0:
                     continue
                 if shape.component_of[t] == c:
@@ -142,28 +132,28 @@ def fill_system(shape: Shape, work: Work, reward: FloatArray, c: int) -> int:
 
 
 @kernel
-def horizon_of(shape: Shape, work: Work, reward: FloatArray, c: int) -> float:
+def horizon_of(shape: Shape, work: Work, model: Model, c: int) -> float:
     """Return the bound H of `systems` for the policy in component c; inf where it does not leave it (discount 1)."""
     if shape.discount < 1.0:
         return 1.0 / (1.0 - shape.discount)
-    size = fill_system(shape, work, reward, c)
+    size = fill_system(shape, work, model, c)
     return most_steps(work.system, size) if is_left(work.system, size) else np.inf
 
 
 @kernel
-def evaluate_component(shape: Shape, work: Work, reward: FloatArray, c: int, tolerance: float) -> float:
+def evaluate_component(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
     """Fill V^π in component c; return the bound on its error, `UNSOLVED` where the policy does not leave it."""
     first = shape.component_start[c]
     if not shape.has_loop[c]:
-        size, bound = fill_system(shape, work, reward, c), 0.0
+        size, bound = fill_system(shape, work, model, c), 0.0
         work.system.solution[0] = work.system.right[0]
-    elif shape.component_start[c + 1] - first <= shape.num_dense:
-        size, bound = fill_system(shape, work, reward, c), 0.0
+    elif shape.is_dense[c]:
+        size, bound = fill_system(shape, work, model, c), 0.0
         if not solve_densely(work.system, size, False):
             return UNSOLVED
     else:
-        horizon = horizon_of(shape, work, reward, c)
-        size = fill_system(shape, work, reward, c)
+        horizon = horizon_of(shape, work, model, c)
+        size = fill_system(shape, work, model, c)
         if not np.isfinite(horizon):
             return UNSOLVED
         bound = solve_sparsely(work.system, size, False, shape.is_closed[c], horizon, tolerance, 0.0, MOST_ATTEMPTS)
@@ -177,21 +167,18 @@ def evaluate_component(shape: Shape, work: Work, reward: FloatArray, c: int, tol
 @kernel
 def evaluate_draw(
     shape: Shape,
-    row: Any,
-    reward: FloatArray,
+    model: Model,
     policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
     work: Work,
 ) -> float:
     """Fill V^π of one model in `work.value`, nan where it is not finite; return the bound on its error."""
-    if not normalise(shape, row, work.probability):
-        return BROKEN
     work.policy[:] = policy
     work.value[:] = start_value
     total, unsolved = 0.0, False
     for c in range(shape.has_loop.size):
-        bound = evaluate_component(shape, work, reward, c, tolerance / max(shape.num_sparse, 1))
+        bound = evaluate_component(shape, work, model, c, tolerance / max(shape.num_sparse, 1))
         if bound == UNSOLVED:
             unsolved = True
             for i in range(shape.component_start[c], shape.component_start[c + 1]):
@@ -203,14 +190,12 @@ def evaluate_draw(
 
 @kernel
 def visit_draw(
-    shape: Shape, row: Any, reward: FloatArray, policy: FloatArray, start: FloatArray, tolerance: float, work: Work
+    shape: Shape, model: Model, policy: FloatArray, start: FloatArray, tolerance: float, work: Work
 ) -> float:
     """Fill `work.flow` with the discounted visits of one model; return the bound on the sum of their errors.
 
     x = start + γ P_πᵀ x over the states that are no goals, component by component, predecessors first.
     """
-    if not normalise(shape, row, work.probability):
-        return BROKEN
     work.policy[:] = policy
     work.value[:] = 0.0
     work.flow[:] = start
@@ -223,11 +208,11 @@ def visit_draw(
         if inflow == 0.0:
             continue
         if shape.has_loop[c]:
-            bound = visit_component(shape, work, reward, c, tolerance / max(shape.num_sparse, 1))
+            bound = visit_component(shape, work, model, c, tolerance / max(shape.num_sparse, 1))
             if bound == UNSOLVED:
                 return UNSOLVED
             total += bound
-        push_out(shape, work, c)
+        push_out(shape, work, model, c)
     for s in range(shape.is_goal.size):
         if shape.is_goal[s]:
             work.flow[s] = 0.0
@@ -235,12 +220,12 @@ def visit_draw(
 
 
 @kernel
-def visit_component(shape: Shape, work: Work, reward: FloatArray, c: int, tolerance: float) -> float:
+def visit_component(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
     """Turn the inflow of component c into visits; return the bound on the sum of their errors, or `UNSOLVED`."""
     system, first = work.system, shape.component_start[c]
-    is_dense = shape.component_start[c + 1] - first <= shape.num_dense
-    horizon = 0.0 if is_dense else horizon_of(shape, work, reward, c)
-    size = fill_system(shape, work, reward, c)
+    is_dense = shape.is_dense[c]
+    horizon = 0.0 if is_dense else horizon_of(shape, work, model, c)
+    size = fill_system(shape, work, model, c)
     for i in range(size):
         system.right[i] = work.flow[shape.component_state[first + i]]
         system.solution[i] = system.right[i]
@@ -258,7 +243,7 @@ def visit_component(shape: Shape, work: Work, reward: FloatArray, c: int, tolera
 
 
 @kernel
-def push_out(shape: Shape, work: Work, c: int) -> None:
+def push_out(shape: Shape, work: Work, model: Model, c: int) -> None:
     """Add what leaves component c to the flow into other states."""
     for i in range(shape.component_start[c], shape.component_start[c + 1]):
         s = shape.component_state[i]
@@ -269,21 +254,21 @@ def push_out(shape: Shape, work: Work, c: int) -> None:
             for e in range(shape.first_edge[k], shape.first_edge[k + 1]):
                 t = shape.successor[e]
                 if shape.component_of[t] != c:
-                    work.flow[t] += share * work.probability[e]
+                    work.flow[t] += share * model.probability[e]
 
 
 # -- the optimum -------------------------------------------------------------------------------------------------------
 
 
 @kernel
-def improve(shape: Shape, work: Work, reward: FloatArray, c: int) -> tuple[float, float, float]:
+def improve(shape: Shape, work: Work, model: Model, c: int) -> tuple[float, float, float]:
     """Fill `best` and `choice` of component c; return the least and the largest of best − V and the spread of Q."""
     low, high, least, most = np.inf, -np.inf, np.inf, -np.inf
     for i in range(shape.component_start[c], shape.component_start[c + 1]):
         s = shape.component_state[i]
         best, choice = -np.inf, -1
         for k in range(shape.first_pair[s], shape.first_pair[s + 1]):
-            total = backup(shape, work, reward, k)
+            total = backup(shape, work, model, k)
             least, most = min(least, total), max(most, total)
             if total > best:
                 best, choice = total, k
@@ -313,13 +298,13 @@ def choose(shape: Shape, work: Work, s: int, choice: int) -> None:
 
 
 @kernel
-def make_proper(shape: Shape, work: Work, reward: FloatArray, c: int) -> bool:
+def make_proper(shape: Shape, work: Work, model: Model, c: int) -> bool:
     """Leave a policy that leaves component c as it is, else replace it by one that does; False in a trap.
 
     A state is led out by a pair with a successor outside, all of which have a way on to a goal, or with one that is
     itself led out.
     """
-    size = fill_system(shape, work, reward, c)
+    size = fill_system(shape, work, model, c)
     if is_left(work.system, size):
         return True
     first, last = shape.component_start[c], shape.component_start[c + 1]
@@ -332,7 +317,7 @@ def make_proper(shape: Shape, work: Work, reward: FloatArray, c: int) -> bool:
             s = shape.component_state[first + j if forward else last - 1 - j]
             if work.choice[s] >= 0:
                 continue
-            k = way_out(shape, work, s, c)
+            k = way_out(shape, work, model, s, c)
             if k >= 0:
                 work.choice[s] = k
                 choose(shape, work, s, k)
@@ -343,18 +328,18 @@ def make_proper(shape: Shape, work: Work, reward: FloatArray, c: int) -> bool:
 
 
 @kernel
-def way_out(shape: Shape, work: Work, s: int, c: int) -> int:
+def way_out(shape: Shape, work: Work, model: Model, s: int, c: int) -> int:
     """Return a pair of s that may leave c or reach a state that is led out, or −1."""
     for k in range(shape.first_pair[s], shape.first_pair[s + 1]):
         for e in range(shape.first_edge[k], shape.first_edge[k + 1]):
             t = shape.successor[e]
-            if work.probability[e] > 0.0 and (shape.component_of[t] != c or work.choice[t] >= 0):
+            if model.probability[e] > 0.0 and (shape.component_of[t] != c or work.choice[t] >= 0):
                 return k
     return -1
 
 
 @kernel
-def optimise_densely(shape: Shape, work: Work, reward: FloatArray, c: int) -> float:
+def optimise_densely(shape: Shape, work: Work, model: Model, c: int) -> float:
     """Policy iteration by elimination in component c; return 0, or `UNSOLVED` where a loop pays.
 
     Without rounding the values grow from round to round; the first round in which their sum has not grown is the last.
@@ -362,14 +347,14 @@ def optimise_densely(shape: Shape, work: Work, reward: FloatArray, c: int) -> fl
     first, last = shape.component_start[c], shape.component_start[c + 1]
     before = -np.inf
     for _ in range(PATIENCE + last - first):
-        if evaluate_component(shape, work, reward, c, 0.0) == UNSOLVED:
+        if evaluate_component(shape, work, model, c, 0.0) == UNSOLVED:
             return UNSOLVED
         total = 0.0
         for i in range(first, last):
             total += work.value[shape.component_state[i]]
         if not np.isfinite(total):
             return UNSOLVED
-        improve(shape, work, reward, c)
+        improve(shape, work, model, c)
         if not (total > before and change_policy(shape, work, c, IMPROVEMENT, 0.0)):
             return 0.0
         before = total
@@ -377,7 +362,7 @@ def optimise_densely(shape: Shape, work: Work, reward: FloatArray, c: int) -> fl
 
 
 @kernel
-def optimise_sparsely(shape: Shape, work: Work, reward: FloatArray, c: int, tolerance: float) -> float:
+def optimise_sparsely(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
     """Modified policy iteration in component c; return the bound on the error of V, or `UNSOLVED`.
 
     With ρ = T V − V, T the optimal backup, V* − V lies between H min ρ and H max ρ where c is never left, and between
@@ -385,12 +370,12 @@ def optimise_sparsely(shape: Shape, work: Work, reward: FloatArray, c: int, tole
     holds among policies that take no longer, and a policy is evaluated before it is improved, or it might circle.
     """
     is_closed, discounted = shape.is_closed[c], shape.discount < 1.0
-    horizon = horizon_of(shape, work, reward, c)
+    horizon = horizon_of(shape, work, model, c)
     first, last = shape.component_start[c], shape.component_start[c + 1]
-    reached = 0.0 if discounted else evaluate_sparsely(shape, work, reward, c, horizon, 0.1 * tolerance, 0.0)
+    reached = 0.0 if discounted else evaluate_sparsely(shape, work, model, c, horizon, 0.1 * tolerance, 0.0)
     bound = np.inf
     for _ in range(PATIENCE):
-        low, high, spread = improve(shape, work, reward, c)
+        low, high, spread = improve(shape, work, model, c)
         shift = 0.5 * horizon * (low + high) if is_closed else 0.0
         bound = 0.5 * horizon * (high - low) if is_closed else horizon * max(high, -low, 0.0)
         largest = 0.0
@@ -408,20 +393,20 @@ def optimise_sparsely(shape: Shape, work: Work, reward: FloatArray, c: int, tole
         elif not change_policy(shape, work, c, IMPROVEMENT, 2.0 * reached / horizon):
             return bound
         if not discounted:
-            horizon = horizon_of(shape, work, reward, c)
+            horizon = horizon_of(shape, work, model, c)
             if not np.isfinite(horizon):
                 return UNSOLVED
         enough = 0.02 * bound if discounted else 0.0
-        reached = evaluate_sparsely(shape, work, reward, c, horizon, 0.1 * tolerance, enough)
+        reached = evaluate_sparsely(shape, work, model, c, horizon, 0.1 * tolerance, enough)
     return bound if discounted else UNSOLVED
 
 
 @kernel
 def evaluate_sparsely(
-    shape: Shape, work: Work, reward: FloatArray, c: int, horizon: float, tolerance: float, enough: float
+    shape: Shape, work: Work, model: Model, c: int, horizon: float, tolerance: float, enough: float
 ) -> float:
     """Fill V of the policy in component c up to an error that is allowed; return the bound that was reached."""
-    size, first = fill_system(shape, work, reward, c), shape.component_start[c]
+    size, first = fill_system(shape, work, model, c), shape.component_start[c]
     bound = solve_sparsely(work.system, size, False, shape.is_closed[c], horizon, tolerance, enough, MOST_ATTEMPTS)
     for i in range(size):
         work.value[shape.component_state[first + i]] = work.system.solution[i]
@@ -431,32 +416,29 @@ def evaluate_sparsely(
 @kernel
 def optimise_draw(
     shape: Shape,
-    row: Any,
-    reward: FloatArray,
+    model: Model,
     start_policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
     work: Work,
 ) -> float:
     """Fill V* of one model in `work.value`; return the bound on its error, `UNSOLVED` where it is not finite."""
-    if not normalise(shape, row, work.probability):
-        return BROKEN
     work.policy[:] = start_policy
     work.value[:] = start_value
     total = 0.0
     for c in range(shape.has_loop.size):
-        if shape.discount == 1.0 and shape.has_loop[c] and not make_proper(shape, work, reward, c):
+        if shape.discount == 1.0 and shape.has_loop[c] and not make_proper(shape, work, model, c):
             return UNSOLVED
         if not shape.has_loop[c]:
-            improve(shape, work, reward, c)
+            improve(shape, work, model, c)
             s = shape.component_state[shape.component_start[c]]
             work.value[s] = work.best[s]
             choose(shape, work, s, work.choice[s])
             bound = 0.0
-        elif shape.component_start[c + 1] - shape.component_start[c] <= shape.num_dense:
-            bound = optimise_densely(shape, work, reward, c)
+        elif shape.is_dense[c]:
+            bound = optimise_densely(shape, work, model, c)
         else:
-            bound = optimise_sparsely(shape, work, reward, c, tolerance / shape.num_sparse)
+            bound = optimise_sparsely(shape, work, model, c, tolerance / shape.num_sparse)
         if bound == UNSOLVED:
             return UNSOLVED
         total += bound
@@ -467,53 +449,76 @@ def optimise_draw(
 
 
 @kernel
-def write_q(shape: Shape, work: Work, reward: FloatArray, bound: float, q: Any) -> None:
+def normalise(shape: Shape, row: Any, probability: FloatArray) -> bool:
+    """Write γ P with a row of each pair that sums to 1 in double precision; False where one is no distribution."""
+    for k in range(shape.first_edge.size - 1):
+        first, last = shape.first_edge[k], shape.first_edge[k + 1]
+        total, lowest = 0.0, 0.0
+        for e in range(first, last):
+            total += row[e]
+            lowest = min(lowest, float(row[e]))
+        if lowest < 0.0 or not abs(total - 1.0) <= ROW_SUM_TOLERANCE:
+            return False
+        for e in range(first, last):
+            probability[e] = shape.discount * (row[e] / total)
+    return True
+
+
+@particle_kernel
+def normalise_draws(shape: Shape, rows: Any, probability: FloatArray, is_fine: BoolArray) -> None:
+    """Write ``(D, E)`` γ P and whether all rows of a draw are distributions."""
+    for d in prange(rows.shape[0]):
+        is_fine[d] = normalise(shape, rows[d], probability[d])
+
+
+@kernel
+def write_q(shape: Shape, work: Work, model: Model, bound: float, q: FloatArray) -> None:
     """Write Q = r + γ P V, or nan where there is no solution."""
     for k in range(q.size):
-        q[k] = backup(shape, work, reward, k) if bound >= 0.0 else np.nan
+        q[k] = backup(shape, work, model, k) if bound >= 0.0 else np.nan
 
 
 @kernel
 def optimise_some(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     start_policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
-    q: Any,
+    q: FloatArray,
     bounds: FloatArray,
 ) -> None:
     """Write Q* of a few draws."""
     work = new_work(shape)
-    for d in range(rows.shape[0]):
-        bounds[d] = optimise_draw(shape, rows[d], rewards[d], start_policy, start_value, tolerance, work)
-        write_q(shape, work, rewards[d], bounds[d], q[d])
+    for d in range(reward.shape[0]):
+        bounds[d] = optimise_draw(shape, Model(probability[d], reward[d]), start_policy, start_value, tolerance, work)
+        write_q(shape, work, Model(probability[d], reward[d]), bounds[d], q[d])
 
 
 @particle_kernel
 def optimise_draws(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     start_policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
-    q: Any,
+    q: FloatArray,
     bounds: FloatArray,
     cuts: IntArray,
 ) -> None:
     """Write ``(D, K)`` Q* and ``(D,)`` bounds on the errors of V*; draws cuts[i]:cuts[i + 1] share scratch arrays."""
     for i in prange(cuts.size - 1):
         a, b = cuts[i], cuts[i + 1]
-        optimise_some(shape, rows[a:b], rewards[a:b], start_policy, start_value, tolerance, q[a:b], bounds[a:b])
+        optimise_some(shape, probability[a:b], reward[a:b], start_policy, start_value, tolerance, q[a:b], bounds[a:b])
 
 
 @kernel
 def evaluate_some(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
@@ -522,16 +527,16 @@ def evaluate_some(
 ) -> None:
     """Write V^π of a few draws."""
     work = new_work(shape)
-    for d in range(rows.shape[0]):
-        bounds[d] = evaluate_draw(shape, rows[d], rewards[d], policy, start_value, tolerance, work)
+    for d in range(reward.shape[0]):
+        bounds[d] = evaluate_draw(shape, Model(probability[d], reward[d]), policy, start_value, tolerance, work)
         values[d] = work.value
 
 
 @particle_kernel
 def evaluate_draws(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
@@ -542,14 +547,14 @@ def evaluate_draws(
     """Write ``(D, S)`` V^π and ``(D,)`` bounds on its errors; draws cuts[i]:cuts[i + 1] share scratch arrays."""
     for i in prange(cuts.size - 1):
         a, b = cuts[i], cuts[i + 1]
-        evaluate_some(shape, rows[a:b], rewards[a:b], policy, start_value, tolerance, values[a:b], bounds[a:b])
+        evaluate_some(shape, probability[a:b], reward[a:b], policy, start_value, tolerance, values[a:b], bounds[a:b])
 
 
 @kernel
 def visit_some(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     policy: FloatArray,
     start: FloatArray,
     tolerance: float,
@@ -558,8 +563,8 @@ def visit_some(
 ) -> None:
     """Write the visits of a few draws."""
     work = new_work(shape)
-    for d in range(rows.shape[0]):
-        bounds[d] = visit_draw(shape, rows[d], rewards[d], policy, start, tolerance, work)
+    for d in range(reward.shape[0]):
+        bounds[d] = visit_draw(shape, Model(probability[d], reward[d]), policy, start, tolerance, work)
         for s in range(visits.shape[1]):
             visits[d, s] = work.flow[s] if bounds[d] >= 0.0 else np.nan
 
@@ -567,8 +572,8 @@ def visit_some(
 @particle_kernel
 def visit_draws(
     shape: Shape,
-    rows: Any,
-    rewards: FloatArray,
+    probability: FloatArray,
+    reward: FloatArray,
     policy: FloatArray,
     start: FloatArray,
     tolerance: float,
@@ -579,4 +584,4 @@ def visit_draws(
     """Write ``(D, S)`` visits and ``(D,)`` bounds on their errors; draws cuts[i]:cuts[i + 1] share scratch arrays."""
     for i in prange(cuts.size - 1):
         a, b = cuts[i], cuts[i + 1]
-        visit_some(shape, rows[a:b], rewards[a:b], policy, start, tolerance, visits[a:b], bounds[a:b])
+        visit_some(shape, probability[a:b], reward[a:b], policy, start, tolerance, visits[a:b], bounds[a:b])
