@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from operator import index
 from os import PathLike
 from pathlib import Path
@@ -39,19 +40,38 @@ def check_number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     array = _as_array(value)
     if array.dtype.kind not in "iuf" or array.ndim:
         raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
-    number, (low, high) = float(array), map(float, interval[1:-1].split(","))
-    inside = low < number < high or (number == low and interval[0] == "[") or (number == high and interval[-1] == "]")
-    if not inside:
-        raise InvalidInputError(f"{name} must {WORDS.get(interval, f'lie in {interval}')}, got {number}")
+    number = float(array)
+    if not _inside(number, interval):
+        raise InvalidInputError(f"{name} must {_words(interval)}, got {number}")
     return number
+
+
+def _inside(numbers: Any, interval: str) -> Any:
+    """Return whether a number, or each of several, lies in an interval; nan lies in none."""
+    low, high = _bounds(interval)
+    above = numbers >= low if interval[0] == "[" else numbers > low
+    return above & (numbers <= high if interval[-1] == "]" else numbers < high)
+
+
+@cache
+def _bounds(interval: str) -> tuple[float, ...]:
+    return tuple(map(float, interval[1:-1].split(",")))
+
+
+def _words(interval: str) -> str:
+    return WORDS.get(interval, f"lie in {interval}")
 
 
 def check_numbers(name: str, value: Any) -> npt.NDArray[np.float64]:
     """Return an array of numbers, of any shape and not necessarily finite, as floats; text is no number."""
+    return np.asarray(_numbers(name, value), dtype=np.float64)
+
+
+def _numbers(name: str, value: Any) -> npt.NDArray[Any]:
     array = _as_array(value)
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} must be numbers, got {shown(value)}")
-    return np.asarray(array, dtype=np.float64)
+    return array
 
 
 def _as_array(value: Any) -> npt.NDArray[Any]:
@@ -61,23 +81,59 @@ def _as_array(value: Any) -> npt.NDArray[Any]:
         return np.empty(0, dtype=object)
 
 
-def check_indices(name: str, value: Any, size: float = np.inf) -> npt.NDArray[np.int64]:
-    """Return an array of whole numbers from 0 to below `size`."""
+def check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Raise unless a shape is the one that is wanted, in which −1 stands for any length."""
+    if len(shape) != len(wanted) or any(want not in (-1, had) for want, had in zip(wanted, shape, strict=True)):
+        raise InvalidInputError(f"{name} must have shape {_shape_text(wanted)}, got {shape}")
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return "(" + ", ".join("any" if size < 0 else str(size) for size in shape) + ("," if len(shape) == 1 else "") + ")"
+
+
+def check_one_length(**columns: npt.NDArray[Any]) -> None:
+    """Raise unless columns have as many entries each."""
+    if len({column.size for column in columns.values()}) > 1:
+        sizes = ", ".join(f"{name} {column.size}" for name, column in columns.items())
+        raise InvalidInputError(f"columns must be of one length, got {sizes}; give an entry of each or of none")
+
+
+def check_floats(
+    name: str, value: Any, shape: tuple[int, ...], interval: str = "(-inf, inf)"
+) -> npt.NDArray[np.float64]:
+    """Return an array of numbers of a shape, in which −1 stands for any length, each of them in an interval."""
     array = check_numbers(name, value)
-    bad = array[~((array >= 0) & (array < size) & (array == np.floor(array)))]
-    if bad.size:
+    check_shape(name, array.shape, shape)
+    outside = ~_inside(array, interval)
+    if outside.any():
+        place = ", ".join(map(str, np.argwhere(outside)[0]))
+        raise InvalidInputError(f"{name}[{place}] must {_words(interval)}, got {array[outside][0]}")
+    return array
+
+
+def check_indices(
+    name: str, value: Any, size: float = np.inf, *, shape: tuple[int, ...] | None = None
+) -> npt.NDArray[np.int64]:
+    """Return an array of whole numbers from 0 to below `size`, of a shape, in which −1 stands for any length."""
+    array = _numbers(name, value)
+    if shape is not None:
+        check_shape(name, array.shape, shape)
+    is_index = (array >= 0) & (array < size)
+    if array.dtype.kind == "f":
+        is_index &= array == np.floor(array)
+    if not is_index.all():
+        bad = array[~is_index]
         most = f"from 0 to {size - 1:g}" if np.isfinite(size) else "of 0 or more"
-        raise InvalidInputError(f"{name} must be whole numbers {most}, got {bad.flat[0]:g}")
+        raise InvalidInputError(f"{name} must be whole numbers {most}, got {float(bad.flat[0]):g}")
     return array.astype(np.int64)
 
 
 def check_mask(name: str, value: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """Return a mask of true and false, or 1 and 0, of a shape; −1 stands for any length."""
     array = check_numbers(name, value)
-    fits = array.ndim == len(shape) and all(want in (-1, had) for want, had in zip(shape, array.shape, strict=True))
-    if not fits or not np.all((array == 0.0) | (array == 1.0)):
-        wanted = ", ".join("any" if size < 0 else str(size) for size in shape)
-        raise InvalidInputError(f"{name} must be a mask of 0 and 1 of shape ({wanted}), got {shown(value)}")
+    check_shape(name, array.shape, shape)
+    if not np.all((array == 0.0) | (array == 1.0)):
+        raise InvalidInputError(f"{name} must be a mask of 0 and 1, got {shown(value)}")
     return array.astype(bool)
 
 

@@ -31,7 +31,7 @@ from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPo
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.structure import inescapable_set
-from qposterior.world.transitions import TransitionTable
+from qposterior.world.transitions import TransitionTable, check_rows
 
 METHODS = ("exact", "hmc", "tempering", "smc")
 COORDINATES = ("bellman", "q")
@@ -169,12 +169,6 @@ def posterior(
 
 def _with_table(seen: Experience, table: TransitionTable) -> Experience:
     """Return the experience with the rows of a table that has one for each pair."""
-    space = seen.space
-    if table.num_rows != space.num_pairs or table.num_states != space.num_states:
-        raise InvalidInputError(
-            f"transitions must have a row for each of the {space.num_pairs} pairs over {space.num_states} states, got "
-            f"{table.num_rows} rows over {table.num_states}; pass mdp.transitions"
-        )
     return seen.with_rows({int(k): table.row(int(k)) for k in seen.observed_pairs})
 
 
@@ -242,6 +236,8 @@ def _check_each(given: dict[str, Any]) -> None:
     if given["transitions"] is not None:
         kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
         check_type("transitions", given["transitions"], kinds)
+    if isinstance(given["transitions"], TransitionTable):
+        check_rows(given["transitions"], given["seen"].space.num_pairs, given["seen"].space.num_states)
     if given["progress_fn"] is not None:
         check_callable("progress_fn", given["progress_fn"])
     observed = given["seen"].num_observed

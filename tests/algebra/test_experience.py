@@ -135,3 +135,31 @@ def test_experiences_of_different_spaces_or_kinds_do_not_merge():
         qp.Experience(SPACE).merge(qp.Experience(SPACE, rewards="noisy"))
     with pytest.raises(qp.InvalidInputError, match="header"):
         qp.Experience.from_text("something else", SPACE)
+
+
+def test_sums_give_the_experience_of_the_transitions_they_were_taken_over():
+    steps = [(2, 1, 4.0, 3), (0, 0, 1.0, 2), (0, 0, 3.0, 1), (2, 1, 4.0, 0), (0, 0, 2.0, 2)]
+    first, second = SPACE.pair(2, 1), SPACE.pair(0, 0)
+    sums = qp.Experience.from_sums(
+        SPACE,
+        pair=[first, second],
+        count=[2.2, 2.6],  # sums of weights: rounded
+        reward_mean=[4.0, 2.0],
+        reward_deviation=[0.0, 2.0],
+        move_pair=[second, first, second, first],  # in any order
+        move_state=[2, 3, 1, 0],
+        move_count=[2.0, 1.0, 1.0, 1.0],
+        transitions="counted",
+        rewards="noisy",
+        readings={second: ([3.0, 1.0, 2.0], [1.0, 1.0, 1.0]), first: ([4.0], [2.0])},
+    )
+    assert sums == record_all(steps)
+    assert [sums.first_seen(k) for k in (first, second)] == [0, 1]
+
+
+def test_a_pair_is_revealed_as_another_experience_knows_it():
+    source = record_all([(2, 1, 4.0, 3), (0, 0, 1.0, 2), (2, 1, 5.0, 0)])
+    k = SPACE.pair(2, 1)
+    target = qp.Experience(SPACE, transitions="counted", rewards="noisy")
+    target.reveal(k, source)
+    assert target == record_all([(2, 1, 4.0, 3), (2, 1, 5.0, 0)])

@@ -213,3 +213,57 @@ def test_continuous_spaces_and_missing_tables_are_refused():
         qp.FiniteMDP.from_gymnasium("CartPole-v1")
     with pytest.raises(qp.InvalidInputError, match="Taxi-v4"):
         qp.FiniteMDP.from_gymnasium("Taxy-v4")
+
+
+def test_a_state_that_the_table_of_an_environment_forgets_is_named():
+    import gymnasium
+
+    odd = gymnasium.Env()
+    odd.P = {0: {0: [(1.0, 2, 1.0, True)]}, 1: {0: []}}
+    odd.observation_space, odd.action_space = gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(1)
+    with pytest.raises(qp.InvalidInputError, match=r"'Env', unwrapped\.P: state 1 must have an outcome"):
+        qp.FiniteMDP.from_gymnasium(odd)
+
+
+def test_the_constructors_take_lists_and_give_what_the_builders_give():
+    mask, goal = [[1, 1], [1, 0], [0, 0]], [False, False, True]
+    built = qp.StateActionSpace.from_mask(mask, goal, discount=0.5, layer=[0, 1, 2])
+    direct = qp.StateActionSpace(
+        num_states=3,
+        num_actions=2,
+        pair_state=[0, 0, 1],
+        pair_action=[0, 1, 0],
+        first_pair=[0, 2, 3, 3],
+        is_goal=goal,
+        discount=0.5,
+        layer=[0, 1, 2],
+    )
+    assert direct == built
+    for field in ("pair_state", "pair_action", "first_pair", "is_goal", "layer"):
+        one, other = getattr(direct, field), getattr(built, field)
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+        assert not one.flags.writeable
+    edges = [(0, 0, 1, 1.0, 4.0), (0, 1, 2, 1.0, 3.0), (1, 0, 2, 1.0, -1.0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[2], discount=0.5)
+    again = qp.FiniteMDP(
+        space=direct, transitions=mdp.transitions, rewards=[4, 3, -1], reward_sd=[0, 0, 0], initial=[1, 0, 0]
+    )
+    assert again.transitions is mdp.transitions  # and so what it has worked out
+    np.testing.assert_allclose(qp.solve(again).pair_q, [4.0 - 0.5, 3.0, -1.0])
+
+
+def test_the_space_of_a_caller_does_not_change_with_his_arrays():
+    pair_state, is_goal = np.array([0, 1]), np.array([False, False, True])
+    space = qp.StateActionSpace(
+        num_states=3,
+        num_actions=1,
+        pair_state=pair_state,
+        pair_action=np.zeros(2, dtype=int),
+        first_pair=np.array([0, 1, 2, 2]),
+        is_goal=is_goal,
+        discount=1.0,
+    )
+    pair_state[1], is_goal[0] = 0, True  # still his to write to
+    assert space.pair_state.tolist() == [0, 1]
+    assert not space.is_goal[0]

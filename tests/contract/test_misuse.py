@@ -5,12 +5,15 @@ A row of the table is a call that works, with one argument replaced by something
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import qposterior as qp
 from qposterior.model.uncertain import DirichletRows
+from qposterior.world.transitions import TransitionTable
 
 NAN, INF = float("nan"), float("inf")
 NOT_NUMBERS = (NAN, INF, "4", None, [1.0, 2.0])
@@ -41,6 +44,76 @@ COLUMNS = {
     "reward": [-1.0, -1.0],
     "is_goal": [False, True],
 }
+
+# Three states: 0 with two actions, 1 with one, 2 the goal. Then what two of the pairs have paid and where they led.
+SPACE_PARTS = {
+    "num_states": 3,
+    "num_actions": 2,
+    "pair_state": [0, 0, 1],
+    "pair_action": [0, 1, 0],
+    "first_pair": [0, 2, 3, 3],
+    "is_goal": [False, False, True],
+    "discount": 0.9,
+    "layer": [0, 1, 2],
+}
+ROW_PARTS = {
+    "num_states": 3,
+    "row_start": np.array([0, 2, 3, 4]),
+    "successor": np.array([0, 1, 2, 2]),
+    "probability": np.array([0.5, 0.5, 1.0, 1.0]),
+}
+MDP_PARTS = {
+    "space": qp.StateActionSpace(**SPACE_PARTS),
+    "transitions": TransitionTable(**ROW_PARTS),
+    "rewards": [0.5, 0.25, 1.0],
+    "reward_sd": [0.0, 0.5, 0.0],
+    "initial": [0.5, 0.5, 0.0],
+    "layout": [[0, 0], [1, 0], [1, 1]],
+}
+SUMS = {
+    "space": MDP_PARTS["space"],
+    "pair": [2, 0],
+    "count": [3.0, 2.4],
+    "reward_mean": [1.0, 2.0],
+    "reward_deviation": [0.0, 0.5],
+    "move_pair": [2, 0, 0],
+    "move_state": [2, 0, 1],
+    "move_count": [3.0, 1.0, 1.4],
+    "transitions": "counted",
+    "rewards": "noisy",
+    "readings": {2: ([1.0], [3.0]), 0: ([1.5, 2.5], [1.0, 1.4])},
+}
+OUTCOMES = {
+    0: {0: [(0.5, 0, 0.0, False), (0.5, 1, 0.0, False)], 1: [(1.0, 2, 1.0, True)]},
+    1: {0: [(1.0, 2, 1.0, True)]},
+    2: {},
+}
+
+
+def rows_with(**changed):
+    return TransitionTable(**(ROW_PARTS | changed))
+
+
+def outcomes_with(*outcomes):
+    """The table of an environment with these outcomes of state 0, action 0."""
+    return OUTCOMES | {0: {0: list(outcomes), 1: OUTCOMES[0][1]}}
+
+
+def gymnasium_mdp(P=OUTCOMES, initial_state_distrib=(1.0, 0.0, 0.0)):
+    import gymnasium
+
+    env = gymnasium.Env()
+    env.observation_space, env.action_space = gymnasium.spaces.Discrete(3), gymnasium.spaces.Discrete(2)
+    env.P, env.initial_state_distrib = P, initial_state_distrib
+    return qp.FiniteMDP.from_gymnasium(env)
+
+
+def reveal_to_new(pair=0, other=SEEN):
+    qp.Experience(SPACE).reveal(pair, other)
+
+
+def reveal_again(pair):
+    SEEN.copy().reveal(pair, SEEN)
 
 
 def posterior_of_hand():
@@ -91,6 +164,7 @@ def without(column):
     return LOG.drop(columns=column)
 
 
+NOT_LISTS = (None, 3, "ab", ["a", "b", "c"], {}, [[1], [2, 3]])
 NOT_TABLES = ("table", None, [[1, 2], [3]], np.array([["a", "b"], ["c", "d"]]))
 
 TABLE = {
@@ -187,6 +261,75 @@ TABLE = {
             "is_goal": ([True, True], [False], "goal", None, [[False, True]]),
             "discount": (0.0, 1.5, -1.0, NAN, "0.9", None, [0.9]),
             "layer": ([0], "top", [0.5, 1.0]),
+        },
+    ),
+    qp.StateActionSpace: (
+        SPACE_PARTS,
+        {
+            "num_states": NOT_COUNTS,
+            "num_actions": NOT_COUNTS,
+            "pair_state": (*NOT_LISTS, [0, 0], [0, 0, 3], [0, -1, 1], [0, 0, 0.5], [0, 1, 0], [0, 0, 2], [[0, 0, 1]]),
+            "pair_action": (*NOT_LISTS, [0, 1], [0, 2, 0], [0, -1, 0], [0, NAN, 0], [1, 0, 0], [0, 0, 0], [[0, 1, 0]]),
+            "first_pair": (*NOT_LISTS, [0, 2, 3], [0, 1, 3, 3], [0, 2, 2, 3], [0, 2, 3, 4], [0, -2, 3, 3]),
+            "is_goal": (
+                *NOT_LISTS,
+                [False, True],
+                [False, True, True],
+                [False, False, False],
+                [True, True, True],
+                [0, 0, 2],
+                [[0, 0, 1]],
+            ),
+            "discount": (0.0, 1.5, -1.0, NAN, "0.9", None, [0.9]),
+            "layer": ("top", [0, 1], [0, 1, -1], [0, 0.5, 1], [NAN, 1, 2], [[0, 1, 2]]),
+        },
+    ),
+    qp.FiniteMDP: (
+        MDP_PARTS,
+        {
+            "space": (None, MDP, "two-state", SPACE_PARTS),
+            "transitions": (
+                *NOT_LISTS,
+                MDP.transitions,
+                rows_with(num_states=4),
+                rows_with(num_states="3"),
+                rows_with(row_start=[0, 2, 3, 4]),
+                rows_with(row_start=np.array([0.0, 2.0, 3.0, 4.0])),
+                rows_with(row_start=np.array([[0, 2, 3, 4]])),
+                rows_with(row_start=np.array([0, 2, 4])),
+                rows_with(row_start=np.array([1, 2, 3, 4])),
+                rows_with(row_start=np.array([0, 3, 2, 4])),
+                rows_with(row_start=np.array([0, 2, 3, 5])),
+                rows_with(row_start=np.array([0, 0, 3, 4])),
+                rows_with(row_start=np.empty(0, dtype=int)),
+                rows_with(successor=np.array([1, 0, 2, 2])),
+                rows_with(successor=np.array([0, 0, 2, 2])),
+                rows_with(successor=np.array([0, 3, 2, 2])),
+                rows_with(successor=np.array([0, -1, 2, 2])),
+                rows_with(successor=np.array([0, 1, 2])),
+                rows_with(successor=None),
+                rows_with(probability=np.array([0.5, 0.4, 1.0, 1.0])),
+                rows_with(probability=np.array([1.5, -0.5, 1.0, 1.0])),
+                rows_with(probability=np.array([1.0, 0.0, 1.0, 1.0])),
+                rows_with(probability=np.array([0.5, NAN, 1.0, 1.0])),
+                rows_with(probability=np.array([0.5, INF, 1.0, 1.0])),
+                rows_with(probability=np.array([0.5, 0.5, 1.0])),
+                rows_with(probability=np.array(["a", "b", "c", "d"])),
+            ),
+            "rewards": (*NOT_LISTS, [0.5, 0.25], [0.5, NAN, 1.0], [0.5, INF, 1.0], [[0.5, 0.25, 1.0]]),
+            "reward_sd": (*NOT_LISTS, [0.0, 0.5], [0.0, -0.5, 0.0], [0.0, NAN, 0.0], [0.0, INF, 0.0]),
+            "initial": (
+                *NOT_LISTS[1:],
+                [0.5, 0.5],
+                [0.5, 0.4, 0.0],
+                [0.5, 0.0, 0.5],
+                [1.5, -0.5, 0.0],
+                [NAN, 1.0, 0.0],
+                [INF, 0.0, 0.0],
+            ),
+            "reward_noise": NOT_NAMES,
+            "name": (None, 3, ["mdp"]),
+            "layout": ("grid", 3, [[0, 0], [1, 0]], [[0], [1], [1]], [[0, 0], [1, -1], [1, 1]], [[0, 0.5]] * 3),
         },
     ),
     qp.FiniteMDP.from_arrays: (
@@ -292,6 +435,34 @@ TABLE = {
                 COUNTED.to_text() + "0 1 1 0.0 0.0\n",
             ),
             "space": (None, MDP, qp.make_environment("five-state").space),
+        },
+    ),
+    qp.Experience.from_sums: (
+        SUMS,
+        {
+            "space": (None, MDP, "two-state"),
+            "pair": (*NOT_LISTS, [2], [2, 3], [2, -1], [2, 0.5], [2, 2], [2, 1], [[2, 0]]),
+            "count": (*NOT_LISTS, [3.0], [3.0, -1.0], [3.0, NAN], [3.0, INF], [3.0, 1e300], [[3.0, 2.0]]),
+            "reward_mean": (*NOT_LISTS, [1.0], [1.0, NAN], [1.0, INF], [[1.0, 2.0]]),
+            "reward_deviation": (*NOT_LISTS, [0.0], [0.0, -0.5], [0.0, NAN], [0.0, INF]),
+            "move_pair": (*NOT_LISTS, [2, 0], [2, 0, 3], [2, 0, -1], [2, 0, 0.5], [2, 0, 1], [2, 2, 2], [[2, 0, 0]]),
+            "move_state": (*NOT_LISTS, [2, 0], [2, 0, 3], [2, 0, -1], [2, 0, 0.5], [2, 0, 0]),
+            "move_count": (*NOT_LISTS, [3.0, 1.0], [3.0, 1.0, -1.0], [3.0, 1.0, NAN], [0.0, 1.0, 1.0], [3.0, 1.0, INF]),
+            "readings": (
+                "ab",
+                3,
+                [1.0],
+                {1: ([1.0], [1.0])},
+                {"2": ([1.0], [1.0])},
+                {2: 3},
+                {2: ([1.0],)},
+                {2: ([1.0, 2.0], [1.0])},
+                {2: ([NAN], [1.0])},
+                {2: ([1.0], [-1.0])},
+                {2: (["a"], [1.0])},
+            ),
+            "transitions": NOT_NAMES,
+            "rewards": NOT_NAMES,
         },
     ),
     qp.make_environment: (
@@ -441,6 +612,83 @@ TABLE = {
 FILES = (qp.PosteriorSamplingAgent.load, qp.Posterior.load, qp.Policy.load)
 
 METHODS = {
+    "FiniteMDP with Bernoulli rewards": (
+        lambda rewards: qp.FiniteMDP(**(MDP_PARTS | {"rewards": rewards, "reward_noise": "bernoulli"})),
+        {"rewards": ([0.5, 0.25, 1.5], [0.5, -0.25, 1.0])},
+    ),
+    "a table of Gymnasium": (
+        gymnasium_mdp,
+        {
+            "P": (
+                3,
+                "ab",
+                {},
+                {0: None},
+                {0: {0: None}},
+                np.full((3, 2, 3), 1 / 3),
+                [[[(1.0, 2, 0.0, True)]]],
+                OUTCOMES | {3: {0: [(1.0, 2, 0.0, True)]}},
+                OUTCOMES | {-1: {0: [(1.0, 2, 0.0, True)]}},
+                OUTCOMES | {"1": {0: [(1.0, 2, 0.0, True)]}},
+                OUTCOMES | {1: {2: [(1.0, 2, 0.0, True)]}},
+                OUTCOMES | {1: {None: [(1.0, 2, 0.0, True)]}},
+                OUTCOMES | {1: {}},
+                OUTCOMES | {1: {0: []}},
+                outcomes_with((1.0, 2, 0.0)),
+                outcomes_with((1.0, 2, 0.0, True, {})),
+                outcomes_with(1.0),
+                outcomes_with("1200"),
+                outcomes_with((0.5, 1, 0.0, False)),
+                outcomes_with((1.5, 1, 0.0, False), (-0.5, 0, 0.0, False)),
+                outcomes_with((NAN, 1, 0.0, False)),
+                outcomes_with(("1", 1, 0.0, False)),
+                outcomes_with((1.0, 3, 0.0, False)),
+                outcomes_with((1.0, -1, 0.0, False)),
+                outcomes_with((1.0, 0.5, 0.0, False)),
+                outcomes_with((1.0, None, 0.0, False)),
+                outcomes_with((1.0, 1, NAN, False)),
+                outcomes_with((1.0, 1, INF, False)),
+                outcomes_with((1.0, 1, "much", False)),
+                outcomes_with((1.0, 1, 0.0, "no")),
+                outcomes_with((1.0, 1, 0.0, None)),
+            ),
+            "initial_state_distrib": (
+                *NOT_LISTS[1:],
+                [1.0, 0.0],
+                [0.0, 0.0, 0.0],
+                [2.0, -1.0, 0.0],
+                [NAN, 1.0, 0.0],
+                [INF, 0.0, 0.0],
+            ),
+        },
+    ),
+    "Experience.from_sums of one pair": (
+        lambda pair: qp.Experience.from_sums(**(SUMS | {"pair": pair, "move_pair": [2, 2, 2], "readings": None})),
+        {"pair": ([2, 2],)},
+    ),
+    "Experience.reveal": (
+        reveal_to_new,
+        {
+            "pair": (1, 99, -1, 0.5, "0", None, True, NAN, [0]),
+            "other": (None, 3, MDP, COUNTED, qp.Experience(SPACE, rewards="noisy"), qp.Experience(MDP_PARTS["space"])),
+        },
+    ),
+    "Experience.reveal, of a pair that is known": (reveal_again, {"pair": (0,)}),
+    "posterior with a table": (
+        lambda transitions: qp.posterior(SEEN, method="exact", particles=5, transitions=transitions),
+        {
+            "transitions": (
+                rows_with(),
+                TransitionTable(num_states=2, row_start=[0, 1, 2], successor=[0, 1], probability=[1.0, 1.0]),
+                TransitionTable(
+                    num_states=2,
+                    row_start=np.array([0, 1, 2]),
+                    successor=np.array([0, 1]),
+                    probability=np.array([1.0, 0.5]),
+                ),
+            )
+        },
+    ),
     "FiniteMDP.from_columns": (
         lambda **changed: qp.FiniteMDP.from_columns(**(COLUMNS | changed)),
         {
@@ -609,6 +857,20 @@ def fitted():
     return qp.Fit(chosen=None, posterior=posterior_of_hand(), checks=[], log=None)
 
 
+NAMED = {
+    qp.StateActionSpace,
+    qp.FiniteMDP,
+    qp.Experience.from_sums,
+    METHODS["FiniteMDP with Bernoulli rewards"][0],
+    METHODS["Experience.from_sums of one pair"][0],
+    METHODS["posterior with a table"][0],
+    gymnasium_mdp,
+    reveal_to_new,
+    reveal_again,
+}
+"""Those whose messages name the argument as well, by its own name."""
+
+
 def name_of(function):
     return getattr(function, "__qualname__", str(function))
 
@@ -632,6 +894,7 @@ def test_a_bad_call_is_refused_in_one_line(function, good, argument, value, tmp_
     message = str(caught.value)
     assert "\n" not in message
     assert 20 <= len(message) <= 400, message
+    assert function not in NAMED or re.search(rf"\b{argument}\b", message), message
     assert not list(tmp_path.iterdir())
 
 

@@ -9,10 +9,12 @@ import numpy as np
 from qposterior.checks import (
     check_choice,
     check_count,
+    check_floats,
     check_indices,
     check_list,
     check_number,
     check_numbers,
+    check_one_length,
     check_type,
     shown,
     whole,
@@ -92,12 +94,17 @@ class Experience:
         """Return the experience of sums over many transitions: per pair, and per pair and successor.
 
         Pairs stand in the order in which they were first seen. Counts are whole numbers: sums of weights are rounded,
-        a pair whose weights add up to less than a half was not seen.
+        a pair whose weights add up to less than a half was not seen. `readings`, where rewards are noisy, has the
+        single rewards of a pair: values and weights.
         """
         seen = cls(space, transitions=transitions, rewards=rewards)
-        whole = np.rint(count).astype(np.int64)
-        kept = whole > 0
-        seen.count[pair[kept]] = whole[kept]
+        pair, count, reward_mean, reward_deviation = _checked_pairs(space, pair, count, reward_mean, reward_deviation)
+        move_pair, move_state, move_count = _checked_moves(space, move_pair, move_state, move_count)
+        readings = _checked_readings({} if readings is None else readings, pair)
+        numbers = np.rint(count).astype(np.int64)
+        kept = numbers > 0
+        _check_moves_fit(pair, kept, move_pair, sum_by(move_pair, move_count, space.num_pairs))
+        seen.count[pair[kept]] = numbers[kept]
         seen.reward_mean[pair[kept]] = reward_mean[kept]
         if rewards == "noisy":
             seen.reward_deviation[pair[kept]] = reward_deviation[kept]
@@ -111,7 +118,7 @@ class Experience:
                 seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)))
         seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
         if rewards == "noisy":
-            seen._readings = dict(readings or {})
+            seen._readings = readings
         return seen
 
     def record(
@@ -198,7 +205,11 @@ class Experience:
             raise InvalidInputError(f"pair {shown(pair)} has not been seen; observed_pairs lists those that have")
 
     def reveal(self, pair: int, other: Experience) -> None:
-        """Take over what another experience of the same space knows of one pair that is new here."""
+        """Take over what another experience of the same space and kind knows of one pair that is new here."""
+        self._check_same_kind(other, "take over from")
+        other._check_seen(pair)
+        if self.count[pair]:
+            raise InvalidInputError(f"pair {pair} has been seen here already; `merge` adds up what two have seen")
         self.count[pair] = other.count[pair]
         self.reward_mean[pair] = other.reward_mean[pair]
         self.reward_deviation[pair] = other.reward_deviation[pair]
@@ -240,13 +251,7 @@ class Experience:
 
     def merge(self, other: Experience) -> Experience:
         """Return what both have seen together (Chan's pairwise update of means and deviations)."""
-        check_type("other", other, Experience)
-        if self.space != other.space:
-            raise InvalidInputError(f"cannot merge experiences of two spaces: {self.space} and {other.space}")
-        if (self.transitions, self.rewards) != (other.transitions, other.rewards):
-            raise InvalidInputError(
-                f"cannot merge {self.transitions}/{self.rewards} with {other.transitions}/{other.rewards} experience"
-            )
+        self._check_same_kind(other, "merge with")
         merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
         for k, row in self._rows.items():
             merged._set_row(k, row)
@@ -271,6 +276,17 @@ class Experience:
             merged.reward_deviation[:] = 0.0
             merged.reward_mean = np.where(n == 0, other.reward_mean, self.reward_mean)
         return merged
+
+    def _check_same_kind(self, other: Experience, verb: str) -> None:
+        """Raise unless another experience is one of the same space, with the same kinds of transitions and rewards."""
+        check_type("other", other, Experience)
+        if self.space is not other.space and self.space != other.space:
+            raise InvalidInputError(f"cannot {verb} `other`: there are two spaces, {self.space} and {other.space}")
+        if (self.transitions, self.rewards) != (other.transitions, other.rewards):
+            raise InvalidInputError(
+                f"cannot {verb} `other`: it has {other.transitions} transitions and {other.rewards} rewards, this one "
+                f"{self.transitions} and {self.rewards}"
+            )
 
     def to_text(self) -> str:
         """Return a compact text form, a line per pair: state action count mean deviation successor:weight …
@@ -409,6 +425,69 @@ class Experience:
                 f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
             )
         return known
+
+
+def _checked_pairs(
+    space: StateActionSpace, pair: IntArray, count: FloatArray, mean: FloatArray, deviation: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
+    """Return the sums per pair: distinct pairs, and as many counts, means and deviations of rewards."""
+    pair = check_indices("pair", pair, space.num_pairs, shape=(-1,))
+    # Beyond 9e15 a float cannot tell a whole number from the next.
+    count = check_floats("count", count, (-1,), "[0, 9e15]")
+    mean = check_floats("reward_mean", mean, (-1,))
+    deviation = check_floats("reward_deviation", deviation, (-1,), "[0, inf)")
+    check_one_length(pair=pair, count=count, reward_mean=mean, reward_deviation=deviation)
+    _check_distinct("pair", pair)
+    return pair, count, mean, deviation
+
+
+def _checked_moves(
+    space: StateActionSpace, pair: IntArray, state: IntArray, count: FloatArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the sums per pair and successor."""
+    pair = check_indices("move_pair", pair, space.num_pairs, shape=(-1,))
+    state = check_indices("move_state", state, space.num_states, shape=(-1,))
+    count = check_floats("move_count", count, (-1,), "[0, inf)")
+    check_one_length(move_pair=pair, move_state=state, move_count=count)
+    _check_distinct("move_pair with move_state", pair * space.num_states + state)
+    return pair, state, count
+
+
+def _check_distinct(name: str, keys: IntArray) -> None:
+    """Raise where a key is there twice."""
+    order = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(np.diff(keys[order]) == 0)
+    if again.size:
+        first, second = order[again[0] : again[0] + 2]
+        raise InvalidInputError(f"{name} must be distinct, got the same at {first} and {second}; add up their sums")
+
+
+def _check_moves_fit(pair: IntArray, kept: BoolArray, move_pair: IntArray, total: FloatArray) -> None:
+    """Raise for a move of a pair that is not listed, and for a pair that was seen and has led nowhere."""
+    unlisted = np.setdiff1d(move_pair, pair)
+    if unlisted.size:
+        raise InvalidInputError(f"move_pair must name pairs that are in `pair`, got {unlisted[0]}; list it there too")
+    nowhere = pair[kept & (total[pair] <= 0.0)]
+    if nowhere.size:
+        raise InvalidInputError(
+            f"move_pair must have each pair that was seen, with a positive move_count; pair {nowhere[0]} leads nowhere"
+        )
+
+
+def _checked_readings(readings: Any, pair: IntArray) -> dict[int, Readings]:
+    """Return the readings of pairs that are listed, each sorted values and their weights."""
+    check_type("readings", readings, dict)
+    listed = set(pair.tolist())
+    checked = {}
+    for k, given in readings.items():
+        if whole(k) not in listed:
+            raise InvalidInputError(f"readings must be of pairs that are in `pair`, got {shown(k)}; list it there too")
+        values, weights = _two(f"readings[{k}]", given, "(values, weights)")
+        values = check_floats(f"readings[{k}][0]", values, (-1,))
+        weights = check_floats(f"readings[{k}][1]", weights, values.shape, "[0, inf)")
+        order = np.argsort(values, kind="stable")
+        checked[int(k)] = values[order], weights[order]
+    return checked
 
 
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:

@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from qposterior.checks import (
+    check_choice,
     check_count,
+    check_floats,
     check_indices,
     check_list,
     check_mask,
     check_numbers,
+    check_type,
     shown,
 )
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts, sum_by
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import find_layers
-from qposterior.world.transitions import TransitionTable
+from qposterior.world.transitions import ROW_SUM_TOLERANCE, TransitionTable, check_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,14 +31,15 @@ if TYPE_CHECKING:
 Edge = tuple[int, int, int, float, float]
 """(state, action, next state, probability, reward)."""
 
-ROW_SUM_TOLERANCE = 1e-8
+REWARD_NOISE = ("gaussian", "bernoulli")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteMDP:
     """A finite MDP in the flat layout: K admissible non-goal pairs, sparse rows, mean rewards, reward noise.
 
-    Build one with `from_arrays`, `from_edges` or `from_gymnasium`; each validates what it is given.
+    Build one with `from_arrays`, `from_edges` or `from_gymnasium`; each checks what it is given, and so does the
+    constructor itself.
     """
 
     space: StateActionSpace
@@ -46,6 +50,26 @@ class FiniteMDP:
     reward_noise: str = "gaussian"  # or "bernoulli": 1 with probability `rewards`, else 0
     name: str = "mdp"
     layout: IntArray | None = None  # (S, 2)  row and column of each state, where the problem is a grid
+
+    def __post_init__(self) -> None:
+        check_type("space", self.space, StateActionSpace)
+        check_type("name", self.name, str)
+        check_choice("reward_noise", self.reward_noise, REWARD_NOISE)
+        pairs = (self.space.num_pairs,)
+        check_rows(self.transitions, *pairs, self.space.num_states)
+        checked: dict[str, Any] = {
+            "rewards": check_floats("rewards", self.rewards, pairs, self._reward_interval),
+            "reward_sd": check_floats("reward_sd", self.reward_sd, pairs, "[0, inf)"),
+            "initial": initial_distribution(self.initial, self.space.is_goal),
+        }
+        if self.layout is not None:
+            checked["layout"] = check_indices("layout", self.layout, shape=(self.space.num_states, 2))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def _reward_interval(self) -> str:
+        return "[0, 1]" if self.reward_noise == "bernoulli" else "(-inf, inf)"
 
     @classmethod
     def from_arrays(

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.checks import check_indices, check_mask, check_number, check_numbers, shown, whole
+from qposterior.checks import (
+    check_count,
+    check_indices,
+    check_mask,
+    check_number,
+    check_numbers,
+    check_one_length,
+    shown,
+    whole,
+)
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts
 
@@ -26,7 +35,8 @@ class StateActionSpace:
     """States, admissible actions, goals and the discount, with a flat index over the K admissible non-goal pairs.
 
     The flat index is the paper's ν (def. tabular): pairs are ordered by state, then by action, and every inner loop
-    runs over it. Goal states have no pairs; their value is 0.
+    runs over it. Goal states have no pairs; their value is 0. Build one with `from_mask`; whatever it is built with is
+    checked, copied, and cannot be changed afterwards.
     """
 
     num_states: int
@@ -37,6 +47,52 @@ class StateActionSpace:
     is_goal: BoolArray  # (S,)
     discount: float
     layer: IntArray | None = None  # (S,)  step at which a state can be reached, where there is only one such step
+
+    def __post_init__(self) -> None:
+        num_states = check_count("num_states", self.num_states)
+        num_actions = check_count("num_actions", self.num_actions)
+        checked: dict[str, Any] = {
+            "num_states": num_states,
+            "num_actions": num_actions,
+            "discount": check_number("discount", self.discount, "(0, 1]"),
+            "is_goal": check_mask("is_goal", self.is_goal, (num_states,)),
+            "pair_state": check_indices("pair_state", self.pair_state, num_states, shape=(-1,)),
+            "pair_action": check_indices("pair_action", self.pair_action, num_actions, shape=(-1,)),
+            "first_pair": check_indices("first_pair", self.first_pair, shape=(num_states + 1,)),
+        }
+        if self.layer is not None:
+            checked["layer"] = check_indices("layer", self.layer, shape=(num_states,))
+        for name, value in checked.items():
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+            object.__setattr__(self, name, value)
+        check_one_length(pair_state=self.pair_state, pair_action=self.pair_action)
+        self._check_index()
+
+    def _check_index(self) -> None:
+        """Raise unless the flat index orders the pairs by state, then by action, and the goals alone have none."""
+        order = self.pair_state * self.num_actions + self.pair_action
+        late = np.flatnonzero(np.diff(order) <= 0)
+        if late.size:
+            k = late[0] + 1
+            raise InvalidInputError(
+                f"pair_state and pair_action must list pairs by state, then by action, each once: state "
+                f"{self.pair_state[k]}, action {self.pair_action[k]} stands at {k}; sort them, or use from_mask"
+            )
+        if not np.array_equal(self.first_pair, segment_starts(self.pair_state, self.num_states)):
+            raise InvalidInputError(
+                f"first_pair must be where the pairs of each state begin in pair_state, and their number at last, got "
+                f"{shown(self.first_pair)}; from_mask works it out"
+            )
+        if self.is_goal.all():
+            raise InvalidInputError("every state is a goal in is_goal; at least one must have something to decide")
+        wrong = np.flatnonzero((np.diff(self.first_pair) > 0) == self.is_goal)
+        if wrong.size:
+            raise InvalidInputError(
+                f"state {wrong[0]} is a goal by is_goal and has actions in pair_state; leave one of them out"
+                if self.is_goal[wrong[0]]
+                else f"state {wrong[0]} has no action in pair_state; give it one, or make it a goal in is_goal"
+            )
 
     @classmethod
     def from_mask(
@@ -50,21 +106,12 @@ class StateActionSpace:
         """Build the space from an ``(S, A)`` mask of admissible actions and an ``(S,)`` mask of goals."""
         goal_states: BoolArray = check_mask("is_goal", is_goal, (-1,))
         allowed: BoolArray = check_mask("admissible", admissible, (goal_states.size, -1)) & ~goal_states[:, None]
-        check_number("discount", discount, "(0, 1]")
-        if layer is not None and np.shape(check_indices("layer", layer)) != goal_states.shape:
-            raise InvalidInputError(
-                f"layer must have a number for each of {goal_states.size} states, got {shown(layer)}"
-            )
-        if goal_states.all():
-            raise InvalidInputError("every state is a goal; at least one state must have something to decide")
         stuck = np.flatnonzero(~allowed.any(axis=1) & ~goal_states)
         if stuck.size:
             raise InvalidInputError(
                 f"state {stuck[0]} has no admissible action; allow one in `actions`, or list the state in `goal`"
             )
-        pair_state, pair_action = (x.astype(np.int64) for x in np.nonzero(allowed))
-        for array in (pair_state, pair_action, goal_states):
-            array.flags.writeable = False
+        pair_state, pair_action = np.nonzero(allowed)
         return cls(
             num_states=allowed.shape[0],
             num_actions=allowed.shape[1],
@@ -72,8 +119,8 @@ class StateActionSpace:
             pair_action=pair_action,
             first_pair=segment_starts(pair_state, allowed.shape[0]),
             is_goal=goal_states,
-            discount=float(discount),
-            layer=None if layer is None else np.array(layer, dtype=np.int64),
+            discount=discount,
+            layer=layer,  # type: ignore[arg-type]  # any array of whole numbers, as with the constructor
         )
 
     @property
