@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import qposterior as qp
 from qposterior.errors import InvalidInputError
-from qposterior.model import solve_models as solver
-from qposterior.model.solve_models import policy_values, policy_visits, solve_blocks, solve_models
+from qposterior.model import model_order
+from qposterior.model.solve_models import ModelSolver, policy_values, policy_visits, solve_models
 from qposterior.world import models as records
 from qposterior.world.models import ModelDraws
 
@@ -87,8 +87,8 @@ def method(request, monkeypatch):
 def use(method, patch):
     """Let all components be solved by one method."""
     for name in ("SURE_STATES", "MOST_DENSE"):
-        patch.setattr(solver, name, 2000 if method == "elimination" else 0)
-    patch.setattr(solver, "WORK_AN_EDGE", 10**9)
+        patch.setattr(model_order, name, 2000 if method == "elimination" else 0)
+    patch.setattr(model_order, "WORK_AN_EDGE", 10**9)
 
 
 def dense(models, draw):
@@ -323,7 +323,7 @@ def test_blocks_selections_and_mapped_files_give_the_same_bytes(tmp_path, monkey
     np.testing.assert_array_equal(policy_values(mapped, policy, draws=some), policy_values(models, policy)[some])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "BLOCK_BYTES", 8 * models.num_edges * 4)
-        blocks = list(solve_blocks(models))
+        blocks = list(ModelSolver(models).solve_blocks())
         assert len(blocks) > 2
     np.testing.assert_allclose(np.concatenate([block.q for block in blocks]), whole.q, rtol=1e-7)
     out = np.zeros((11, models.space.num_pairs), dtype=np.float32)
@@ -377,5 +377,5 @@ def test_what_is_not_a_set_of_models_is_refused():
         solve_models(ModelDraws(**(parts | {"rows": 2.0 * models.rows})))
     with pytest.raises(InvalidInputError, match="sum to 1"):
         policy_values(models, np.zeros(models.space.num_pairs))
-    with pytest.raises(InvalidInputError, match="draws must be numbers from 0 to 3"):
+    with pytest.raises(InvalidInputError, match="draws must lie in 0 … 3, got 4 to 4"):
         solve_models(models, draws=np.array([4]))

@@ -220,7 +220,7 @@ def evaluate_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> t
     work.used_lu[c] = 1
     for i in range(size):
         right[i] = outside_part(layout, psi, work.value, work.greedy[layout.component_state[first + i]], c)
-    lu_solve(lu, right)
+    lu_solve(lu, right, size)
     for i in range(size):
         work.value[layout.component_state[first + i]] = right[i]
     return True, log_det
@@ -326,30 +326,29 @@ def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: Flo
                     lu[i, layout.place[t]] -= layout.discount * layout.probability[e]
                 else:
                     leaving[i] += layout.discount * layout.probability[e]
-    return eliminate(lu, leaving)
+    return eliminate(lu, leaving, size)
 
 
 @kernel
-def eliminate(lu: FloatArray, leaving: FloatArray) -> float:
+def eliminate(lu: FloatArray, leaving: FloatArray, width: int) -> float:
     """Turn I − M, given by its entries off the diagonal, into its factors L U; return the log determinant.
 
     M is not negative and has row sums of 1 − `leaving`, so I − M is a row diagonally dominant M-matrix: no pivoting is
     needed, and elimination needs no subtraction (Grassmann, Taksar and Heyman 1985). The diagonal of each row is the
     rest of it plus the probability of `leaving` the states that are left, which is carried along in that array. So
     states that are hardly ever left keep their relative precision, where 1 − P(stay) would be rounding error of either
-    sign. States that are never left have a pivot of 0 and a determinant that is not finite.
+    sign. States that are never left have a pivot of 0 and a determinant that is not finite. Entries more than `width`
+    from the diagonal are 0 and are neither read nor written.
     """
     size = lu.shape[0]
     log_det = 0.0
     for i in range(size):
+        end = min(size, i + width + 1)
         lu[i, i] = leaving[i]
-        for m in range(i + 1, size):
+        for m in range(i + 1, end):
             lu[i, i] -= lu[i, m]
         log_det += np.log(lu[i, i])
-        end = size  # of what is not 0 in the row: states that are near each other in number lead to near ones
-        while end > i + 1 and lu[i, end - 1] == 0.0:
-            end -= 1
-        for j in range(i + 1, size):
+        for j in range(i + 1, end):
             if lu[j, i] != 0.0:
                 ratio = lu[j, i] / lu[i, i]
                 lu[j, i] = ratio
@@ -360,28 +359,28 @@ def eliminate(lu: FloatArray, leaving: FloatArray) -> float:
 
 
 @kernel
-def lu_solve(lu: FloatArray, right: FloatArray) -> None:
+def lu_solve(lu: FloatArray, right: FloatArray, width: int) -> None:
     """Solve L U x = right in place."""
     size = lu.shape[0]
     for i in range(size):
-        for j in range(i):
+        for j in range(max(0, i - width), i):
             right[i] -= lu[i, j] * right[j]
     for i in range(size - 1, -1, -1):
-        for j in range(i + 1, size):
+        for j in range(i + 1, min(size, i + width + 1)):
             right[i] -= lu[i, j] * right[j]
         right[i] /= lu[i, i]
 
 
 @kernel
-def lu_solve_transposed(lu: FloatArray, right: FloatArray) -> None:
+def lu_solve_transposed(lu: FloatArray, right: FloatArray, width: int) -> None:
     """Solve (L U)ᵀ x = right in place."""
     size = lu.shape[0]
     for i in range(size):
-        for j in range(i):
+        for j in range(max(0, i - width), i):
             right[i] -= lu[j, i] * right[j]
         right[i] /= lu[i, i]
     for i in range(size - 1, -1, -1):
-        for j in range(i + 1, size):
+        for j in range(i + 1, min(size, i + width + 1)):
             right[i] -= lu[j, i] * right[j]
 
 
@@ -435,7 +434,7 @@ def adjoint_inside(layout: Layout, slope: FloatArray, work: Work, c: int) -> Non
         right = work.small[first:last]
         for i in range(size):
             right[i] = work.adjoint[layout.component_state[first + i]]
-        lu_solve_transposed(lu, right)
+        lu_solve_transposed(lu, right, size)
         for i in range(size):
             work.adjoint[layout.component_state[first + i]] = right[i]
     else:

@@ -147,7 +147,7 @@ def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatAr
     log_det = factor_policy(layout, work.greedy, lu, right, c)
     for i in range(size):
         right[i] = outside_part(layout, source, value, work.greedy[layout.component_state[first + i]], c)
-    lu_solve(lu, right)
+    lu_solve(lu, right, right.size)
     for i in range(size):
         value[layout.component_state[first + i]] = right[i]
     return log_det

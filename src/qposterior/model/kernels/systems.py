@@ -69,23 +69,23 @@ def new_system(num_states: int, num_entries: int, num_dense: int) -> System:
 
 
 @kernel
-def solve_densely(system: System, size: int, transposed: bool) -> bool:
-    """Fill `solution` by elimination; False where some states are never left (at discount 1)."""
+def solve_densely(system: System, size: int, width: int, transposed: bool) -> bool:
+    """Fill `solution` by elimination within a band; False where some states are never left (at discount 1)."""
     lu = system.lu[:size, :size]
     leaving, x = system.residual[:size], system.solution[:size]
     for i in range(size):
         leaving[i] = system.leaving[i]
         x[i] = system.right[i]
-        for j in range(size):
+        for j in range(max(0, i - width), min(size, i + width + 1)):
             lu[i, j] = 0.0
         for e in range(system.start[i], system.start[i + 1]):
             lu[i, system.column[e]] -= system.entry[e]
-    if not np.isfinite(eliminate(lu, leaving)):
+    if not np.isfinite(eliminate(lu, leaving, width)):
         return False
     if transposed:
-        lu_solve_transposed(lu, x)
+        lu_solve_transposed(lu, x, width)
     else:
-        lu_solve(lu, x)
+        lu_solve(lu, x, width)
     return True
 
 
