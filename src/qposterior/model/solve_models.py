@@ -32,6 +32,9 @@ TOLERANCE = 1e-9
 PIECES_A_THREAD = 8
 QUICK_SWEEPS = 100
 
+Data = tuple[FloatArray, FloatArray]
+"""``(D, E)`` γ P and ``(D, K)`` rewards of some models, in the order in which states are solved."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solutions:
@@ -140,7 +143,7 @@ class ModelSolver:
         order, probabilities = self.order, check_policy(self.models.space, policy)[self.order.pairs]
         guess = np.zeros(order.states.size)
         for number, block in enumerate(self.models.blocks(self.numbers(draws))):
-            found = self._run(evaluate_draws, block, probabilities, guess)
+            found = self._run(evaluate_draws, self._data(self.models, block), probabilities, guess)
             if number == 0:  # the mean of the first block is a good start for those that follow
                 guess = np.nan_to_num(found.mean(axis=0))
             yield _put_back(found, order.states)
@@ -151,19 +154,43 @@ class ModelSolver:
         probabilities = check_policy(space, policy)[order.pairs]
         begin = initial_distribution(start, space.is_goal)[order.states]
         blocks = self.models.blocks(self.numbers(draws))
-        found = [_put_back(self._run(visit_draws, block, probabilities, begin), order.states) for block in blocks]
-        return np.concatenate(found)
+        found = [self._run(visit_draws, self._data(self.models, block), probabilities, begin) for block in blocks]
+        return _put_back(np.concatenate(found), order.states)
 
-    def action_values(self, values: FloatArray, draws: Any = None) -> FloatArray:
-        """Return ``(D, K)`` r + γ P V for ``(D, S)`` values V: Q^π where they are those of a policy."""
-        order, done, found = self.order, 0, []
-        for block in self.models.blocks(self.numbers(draws)):
-            q = np.empty((block.size, order.pairs.size))
-            part = np.ascontiguousarray(values[done : done + block.size, order.states])
-            backup_draws(order.shape, *self._data(self.models, block), part, q)
-            found.append(_put_back(q, order.pairs))
-            done += block.size
-        return np.concatenate(found)
+    def action_value_blocks(self, policy: FloatArray, draws: Any = None) -> Iterator[FloatArray]:
+        """Yield ``(D, K)`` Q^π = r + γ P V^π of the models, block by block."""
+        order, chosen = self.order, self.numbers(draws)
+        probabilities, guess = check_policy(self.models.space, policy)[order.pairs], np.zeros(order.states.size)
+        for block in self.models.blocks(chosen):
+            data = self._data(self.models, block)
+            values = self._run(evaluate_draws, data, probabilities, guess)
+            yield _put_back(self._backup(data, values), order.pairs)
+
+    def slopes(self, policy: FloatArray, start: FloatArray, weights: FloatArray, draws: Any = None) -> FloatArray:
+        r"""Return ``(K,)`` the slope of Σ_d w_d V_d^π(start) in the direction of each pair's action.
+
+        .. math:: \sum_d w_d \, x_d(s) \, (Q_d^π(s, a) − V_d^π(s))
+
+        with x_d the visits of draw d: what the sum of values gains, to first order, per probability that is moved from
+        the policy to action a in state s (the policy gradient theorem). Models in which the policy has no value or
+        whose weight is 0 are left out.
+        """
+        order, space = self.order, self.models.space
+        probabilities = check_policy(space, policy)[order.pairs]
+        begin = initial_distribution(start, space.is_goal)[order.states]
+        state = np.repeat(np.arange(order.states.size), np.diff(order.shape.first_pair))
+        total, chosen = np.zeros(order.pairs.size), self.numbers(draws)
+        weight = dict(zip(chosen.tolist(), weights.tolist(), strict=True))
+        for block in self.models.blocks(chosen[weights != 0.0]):
+            data = self._data(self.models, block)
+            values = self._run(evaluate_draws, data, probabilities, np.zeros(order.states.size))
+            visits = self._run(visit_draws, data, probabilities, begin)
+            slope = visits[:, state] * (self._backup(data, values) - values[:, state])
+            for d, number in enumerate(block.tolist()):
+                total += weight[number] * np.nan_to_num(slope[d])
+        found = np.empty_like(total)
+        found[order.pairs] = total
+        return found
 
     def numbers(self, draws: Any = None) -> IntArray:
         """Return the numbers of some draws, given by them or as a mask, or of all."""
@@ -193,26 +220,31 @@ class ModelSolver:
 
     def _optima(self, models: ModelDraws, block: IntArray, policy: FloatArray, value: FloatArray) -> Solutions:
         q = np.empty((block.size, self.order.pairs.size))
-        bounds, cuts = self._room(block)
+        bounds, cuts = self._room(block.size)
         data = self._data(models, block)
         optimise_draws(self.order.shape, *data, policy, value, self.tolerance, q, bounds, cuts)
         return Solutions(q=_put_back(q, self.order.pairs), bounds=np.where(bounds >= 0.0, bounds, np.nan))
 
-    def _run(self, loop: Callable[..., None], block: IntArray, policy: FloatArray, start: FloatArray) -> FloatArray:
-        """Return the ``(D, S)`` result of a compiled loop over a block, in the order in which states are solved."""
-        found = np.empty((block.size, self.order.states.size))
-        bounds, cuts = self._room(block)
-        data = self._data(self.models, block)
+    def _run(self, loop: Callable[..., None], data: Data, policy: FloatArray, start: FloatArray) -> FloatArray:
+        """Return the ``(D, S)`` result of a compiled loop over draws, in the order in which states are solved."""
+        found = np.empty((len(data[0]), self.order.states.size))
+        bounds, cuts = self._room(len(data[0]))
         loop(self.order.shape, *data, policy, start, self.tolerance, found, bounds, cuts)
         return found
 
-    def _room(self, block: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return room for the bounds of a block, and where it is cut into pieces for the threads."""
-        use_threads_for(4 * block.size * self.models.num_edges)
-        pieces = min(block.size, PIECES_A_THREAD * ALL_THREADS)
-        return np.empty(block.size), np.linspace(0, block.size, pieces + 1).astype(np.int64)
+    def _backup(self, data: Data, values: FloatArray) -> FloatArray:
+        """Return ``(D, K)`` r + γ P V of ``(D, S)`` values, in the order in which states are solved."""
+        q = np.empty((len(data[0]), self.order.pairs.size))
+        backup_draws(self.order.shape, *data, values, q)
+        return q
 
-    def _data(self, models: ModelDraws, block: IntArray) -> tuple[FloatArray, FloatArray]:
+    def _room(self, num_draws: int) -> tuple[FloatArray, IntArray]:
+        """Return room for the bounds of some draws, and where they are cut into pieces for the threads."""
+        use_threads_for(4 * num_draws * self.models.num_edges)
+        pieces = min(num_draws, PIECES_A_THREAD * ALL_THREADS)
+        return np.empty(num_draws), np.linspace(0, num_draws, pieces + 1).astype(np.int64)
+
+    def _data(self, models: ModelDraws, block: IntArray) -> Data:
         """Return γ P, normalised, and rewards of a block, in double precision and in the order of `order.pairs`."""
         rows, pairs = np.asarray(models.rows[block]), self.order.pairs
         probability, is_fine = np.empty(rows.shape), np.empty(block.size, dtype=np.bool_)
