@@ -35,6 +35,17 @@ def random_table(seed=0, rows=200):
     ).assign(terminated=lambda t: (t["next_state"] == "end").astype(int))
 
 
+def rewards_of(table, log, i):
+    s, a = log.pairs[i]
+    return table.loc[(table["state"] == log.states[s]) & (table["action"] == log.actions[a]), "reward"].to_numpy()
+
+
+def mean_by_move(table, log):
+    means = table.groupby(["state", "action", "next_state"])["reward"].mean()
+    pair = [(log.states[s], log.actions[a]) for s, a in log.pairs]
+    return [means[(*pair[p], log.states[s])] for p, s in log.moves]
+
+
 def test_sums_are_those_of_pandas_in_one_chunk_or_many(tmp_path, monkeypatch):
     table = random_table()
     path = tmp_path / "log.csv"
@@ -51,12 +62,16 @@ def test_sums_are_those_of_pandas_in_one_chunk_or_many(tmp_path, monkeypatch):
             np.testing.assert_allclose(log.reward_mean[i], row["mean"], rtol=1e-14)
             np.testing.assert_allclose(log.reward_deviation[i], row["var"] * (row["count"] - 1), rtol=1e-6)
             assert (log.reward_low[i], log.reward_high[i]) == (row["min"], row["max"])
+            gap = rewards_of(repeated, log, i) - row["mean"]
+            np.testing.assert_allclose(log.reward_third[i], np.sum(gap**3), rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(log.reward_fourth[i], np.sum(gap**4), rtol=1e-6)
         moves = repeated.groupby(["state", "action", "next_state"]).size()
         found = {
             (log.states[log.pairs[p, 0]], log.actions[log.pairs[p, 1]], log.states[s]): c
             for (p, s), c in zip(log.moves, log.move_count, strict=True)
         }
         assert found == moves.to_dict()
+        np.testing.assert_allclose(log.move_reward, mean_by_move(repeated, log), rtol=1e-14)
         assert {log.states[s] for s in log.ended} == {"end"}
         first = table.drop_duplicates(["state", "action"]).index + 2  # the header is row 1
         assert sorted(log.first_row.tolist()) == sorted(first.tolist())
@@ -112,7 +127,29 @@ def test_a_log_in_two_parts_is_the_log(tmp_path):
     assert both.states == whole.states
     np.testing.assert_allclose(both.reward_mean, whole.reward_mean)
     np.testing.assert_allclose(both.reward_deviation, whole.reward_deviation, rtol=1e-6)
+    np.testing.assert_allclose(both.reward_third, whole.reward_third, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(both.reward_fourth, whole.reward_fourth, rtol=1e-6)
     np.testing.assert_array_equal(both.move_count, whole.move_count)
+    np.testing.assert_allclose(both.move_reward, whole.move_reward, rtol=1e-14)
+
+
+def test_sums_of_an_earlier_version_leave_unknown_only_what_they_had_counted():
+    names = ("reward_third", "reward_fourth", "move_reward")
+    rows = [("a", "x", 1.0, "b", 1.0), ("b", "x", 2.0, "a", 1.0), ("a", "x", 4.0, "c", 0.0)]
+    columns = "state action reward next_state weight"
+    old = {k: v for k, v in log_to_dict(log_of_table(table_of(rows, columns))).items() if k not in names}
+    before = log_from_dict(old)
+    assert all(np.isnan(getattr(before, name)).all() for name in names)
+    more = [("a", "x", 5.0, "b", 1.0), ("a", "x", 7.0, "c", 2.0), ("c", "x", 1.0, "a", 1.0)]
+    log = log_of_table(table_of(more, columns), before=before)
+    np.testing.assert_array_equal(log.reward_third, [np.nan, np.nan, 0.0])
+    np.testing.assert_array_equal(log.reward_fourth, [np.nan, np.nan, 0.0])
+    np.testing.assert_array_equal(log.move_reward, [np.nan, np.nan, 7.0, 1.0])
+    assert log.reward_deviation.tolist() == [24.0, 0.0, 0.0]
+    stored = log_to_dict(log)
+    assert stored["reward_third"] == [None, None, 0.0]
+    assert log_to_dict(log_from_dict(stored)) == stored
+    assert choose(log, FitSettings()).seen.num_observed == 3
 
 
 HEADER = "state,action,reward,next_state\n"

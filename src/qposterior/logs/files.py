@@ -60,6 +60,9 @@ FORMAT = "qposterior-fit 1"
 MOST_ANSWER = 2**27
 """Bytes of an answer that are read: the 400,000 pairs for which draws can be kept take about 100 MB."""
 
+MAY_BE_UNKNOWN = {"reward_third": "count", "reward_fourth": "count", "move_reward": "move_count"}
+"""Sums that may be nan: of a log whose first sums an earlier version made. Beside each, one that is as long."""
+
 A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -278,7 +281,9 @@ def log_to_dict(log: Log) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for item in fields(Log):
         value = getattr(log, item.name)
-        if isinstance(value, np.ndarray):
+        if item.name in MAY_BE_UNKNOWN:
+            value = [None if number != number else number for number in value.tolist()]  # JSON has no nan
+        elif isinstance(value, np.ndarray):
             value = value.tolist()
         elif item.name == "contexts" and value is not None:
             value = [[*key, number] for key, number in value.items()]
@@ -298,6 +303,8 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
     log.first_row = np.array(stored["first_row"], dtype=np.int64)
     for name in ("count", "reward_mean", "reward_deviation", "reward_low", "reward_high", "move_count"):
         setattr(log, name, np.array(stored[name], dtype=float))
+    for name, like in MAY_BE_UNKNOWN.items():  # earlier versions did not keep these
+        setattr(log, name, np.array(stored.get(name, [None] * getattr(log, like).size), dtype=float))
     log.ended = {int(k): int(v) for k, v in stored["ended"]}
     log.starts = {int(k): float(v) for k, v in stored["starts"]}
     contexts = stored["contexts"]
@@ -328,9 +335,14 @@ def _check_log(log: Log) -> None:
             raise InvalidInputError(f"{name} must be {num_pairs} finite numbers")
     if log.move_count.shape != (len(log.moves),):
         raise InvalidInputError(f"move_count must be {len(log.moves)} numbers")
+    for name, like in MAY_BE_UNKNOWN.items():
+        if getattr(log, name).shape != getattr(log, like).shape or np.isinf(getattr(log, name)).any():
+            raise InvalidInputError(f"{name} must be {getattr(log, like).size} finite numbers, or null where not known")
     for name in ("count", "reward_deviation", "move_count"):
         if not np.all(getattr(log, name) >= 0.0):
             raise InvalidInputError(f"{name} must be 0 or more")
+    if np.any(log.reward_fourth < 0.0):
+        raise InvalidInputError("reward_fourth must be 0 or more, or null where not known")
     for values, weights in (log.readings or {}).values():
         if values.shape != weights.shape or not (np.isfinite(values).all() and np.all(weights >= 0.0)):
             raise InvalidInputError("readings must be finite, with weights of 0 or more")

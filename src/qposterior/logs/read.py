@@ -15,7 +15,8 @@ from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, 
 from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.model.likelihood import SAME_READING
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
+from qposterior.world.moments import mean_by, merge_means, merge_moments, moments_by, no_moments
 from qposterior.world.readings import Readings, add_readings, no_readings
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 MOST_CONTEXTS = 200_000
 """Distinct (state before, pair, successor) up to which the order of the Markov chain is checked."""
+
+MOMENTS = {
+    "count": "count",
+    "reward_mean": "mean",
+    "reward_deviation": "second",
+    "reward_third": "third",
+    "reward_fourth": "fourth",
+    "reward_low": "low",
+    "reward_high": "high",
+}
+"""Which moment a sum of a log is."""
 
 
 @dataclass(kw_only=True)
@@ -36,11 +48,14 @@ class Log:
     count: FloatArray = field(default_factory=lambda: np.zeros(0))  # (P,)  rows, or the sum of their weights
     reward_mean: FloatArray = field(default_factory=lambda: np.zeros(0))
     reward_deviation: FloatArray = field(default_factory=lambda: np.zeros(0))  # Σ w (r − mean)²
+    reward_third: FloatArray = field(default_factory=lambda: np.zeros(0))  # Σ w (r − mean)³, nan where not known
+    reward_fourth: FloatArray = field(default_factory=lambda: np.zeros(0))  # Σ w (r − mean)⁴, nan where not known
     reward_low: FloatArray = field(default_factory=lambda: np.zeros(0))
     reward_high: FloatArray = field(default_factory=lambda: np.zeros(0))
     first_row: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # (P,)  where a pair is first seen
     moves: IntArray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))  # (T, 2) pair, successor
     move_count: FloatArray = field(default_factory=lambda: np.zeros(0))  # (T,)
+    move_reward: FloatArray = field(default_factory=lambda: np.zeros(0))  # (T,)  mean reward, nan where not known
     ended: dict[int, int] = field(default_factory=dict)  # state in which an episode terminated → first such row
     has_terminated: bool = False
     starts: dict[int, float] = field(default_factory=dict)  # state in which an episode began → how often
@@ -144,8 +159,7 @@ class _Builder:
             codes[i] = self._codes[code]
         state, following, pair, move = (codes[:, j][local] for j in range(4))
         self._add_rewards(pair, rows.reward, rows.weight, rows.first_row)
-        self.log.move_count = _grown(self.log.move_count, len(self._move_code))
-        self.log.move_count += np.bincount(move, rows.weight, minlength=len(self._move_code))
+        self._add_moves(move, rows.reward, rows.weight)
         if rows.ended is not None:
             self.log.has_terminated = True
             at = np.flatnonzero(rows.ended)
@@ -173,31 +187,32 @@ class _Builder:
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 
     def _add_rewards(self, pair: IntArray, reward: FloatArray, weight: FloatArray, first_row: int) -> None:
-        """Merge counts, means and squared deviations of a chunk (Chan's update), and extremes."""
+        """Merge the moments of a chunk, and keep its readings where they were asked for."""
         log, size = self.log, len(self._pair_code)
         old = log.count.size
-        for name, empty in (("count", 0.0), ("reward_mean", 0.0), ("reward_deviation", 0.0)):
-            setattr(log, name, _grown(getattr(log, name), size, empty))
-        log.reward_low, log.reward_high = _grown(log.reward_low, size, np.inf), _grown(log.reward_high, size, -np.inf)
         seen_at = np.empty(size, dtype=np.int64)
         seen_at[pair[::-1]] = np.arange(pair.size)[::-1]  # the last one written is the first row
         log.first_row = np.concatenate([log.first_row, first_row + seen_at[old:]])
-        np.minimum.at(log.reward_low, pair, reward)
-        np.maximum.at(log.reward_high, pair, reward)
         if log.readings is not None:
             order = np.argsort(pair, kind="stable")
             present, start = np.unique(pair[order], return_index=True)
             for k, begin, end in zip(present.tolist(), start, np.append(start[1:], pair.size), strict=True):
                 new = _thinned(reward[order[begin:end]], weight[order[begin:end]])
                 log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
-        n = np.bincount(pair, weight, minlength=size)
-        mean = np.bincount(pair, weight * reward, minlength=size) / np.where(n > 0.0, n, 1.0)
-        deviation = np.bincount(pair, weight * (reward - mean[pair]) ** 2, minlength=size)
-        total = np.where(log.count + n > 0.0, log.count + n, 1.0)
-        gap = mean - log.reward_mean
-        log.reward_deviation += deviation + gap**2 * log.count * n / total
-        log.reward_mean += gap * n / total
-        log.count += n
+        known = no_moments(size)
+        for ours, theirs in MOMENTS.items():
+            getattr(known, theirs)[:old] = getattr(log, ours)
+        both = merge_moments(known, moments_by(pair, reward, weight, size))
+        for ours, theirs in MOMENTS.items():
+            setattr(log, ours, getattr(both, theirs))
+
+    def _add_moves(self, move: IntArray, reward: FloatArray, weight: FloatArray) -> None:
+        """Merge how often a chunk made each move, and the mean reward of it."""
+        log, size = self.log, len(self._move_code)
+        known, mean = _grown(log.move_count, size), _grown(log.move_reward, size, np.nan)
+        count = sum_by(move, weight, size)
+        log.move_reward = merge_means(known, mean, count, mean_by(move, reward, weight, size))
+        log.move_count = known + count
 
     def _add_order(
         self, state: IntArray, pair: IntArray, following: IntArray, ended: Any, episode: Any, weight: FloatArray
