@@ -7,7 +7,8 @@ from typing import Protocol
 
 from qposterior.checks import check_choice
 from qposterior.world.arrays import IntArray
-from qposterior.world.experience import Experience, Row
+from qposterior.world.experience import Experience
+from qposterior.world.sums import Row
 
 TRANSITION_KNOWLEDGE = ("known", "revealed", "dirichlet")
 """The table beforehand · the row of a pair on its first visit · counts of successors only."""

@@ -304,6 +304,11 @@ def _experience(
         move_count=log.move_count,
         transitions="revealed" if transitions == "deterministic" else "counted",
         rewards=rewards,
+        reward_third=log.reward_third,
+        reward_fourth=log.reward_fourth,
+        reward_low=log.reward_low,
+        reward_high=log.reward_high,
+        move_reward=log.move_reward,
         readings=None if log.readings is None else {int(index[k]): kept for k, kept in log.readings.items()},
     )
     return seen, untried, labels

@@ -22,15 +22,22 @@ from qposterior.checks import (
 from qposterior.errors import ContradictionError, InvalidInputError
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.mdp import FiniteMDP
+from qposterior.world.moments import (
+    Moments,
+    deviation_between,
+    merge_means,
+    merge_moments,
+    moments_by,
+    moments_of_one,
+    no_moments,
+)
 from qposterior.world.readings import Readings, add_readings, no_readings
 from qposterior.world.space import StateActionSpace
+from qposterior.world.sums import PairSums, Row, add_counts, count_one
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-Row = tuple[IntArray, FloatArray]
-"""Successors and their probabilities (revealed) or counts (counted)."""
 
 HEADER = "qposterior-experience 1"
 SAME_REWARD = 1e-12
@@ -59,7 +66,9 @@ class Experience:
         self.reward_mean: FloatArray = np.zeros(space.num_pairs)
         self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
         self._rows: dict[int, Row] = {}
+        self._edge_rewards: dict[int, FloatArray] = {}  # mean reward by successor; of counted, noisy experience
         self._readings: dict[int, Readings] = {}  # kept of noisy rewards only
+        self._summed: Moments | None = None  # of noisy rewards that came in as sums; else the readings tell
         self._first_seen: dict[int, int] = {}
         self._single_successor: IntArray = np.full(space.num_pairs, -1, dtype=np.int64)
 
@@ -90,12 +99,18 @@ class Experience:
         transitions: str,
         rewards: str,
         readings: dict[int, Readings] | None = None,
+        reward_third: FloatArray | None = None,
+        reward_fourth: FloatArray | None = None,
+        reward_low: FloatArray | None = None,
+        reward_high: FloatArray | None = None,
+        move_reward: FloatArray | None = None,
     ) -> Experience:
         """Return the experience of sums over many transitions: per pair, and per pair and successor.
 
         Pairs stand in the order in which they were first seen. Counts are whole numbers: sums of weights are rounded,
         a pair whose weights add up to less than a half was not seen. `readings`, where rewards are noisy, has the
-        single rewards of a pair: values and weights.
+        single rewards of a pair: values and weights. Of noisy rewards also: the third and fourth central sums and the
+        extremes of each pair, and the mean reward of each move; left out or nan, they are not known.
         """
         seen = cls(space, transitions=transitions, rewards=rewards)
         pair, count, reward_mean, reward_deviation = _checked_pairs(space, pair, count, reward_mean, reward_deviation)
@@ -108,14 +123,20 @@ class Experience:
         seen.reward_mean[pair[kept]] = reward_mean[kept]
         if rewards == "noisy":
             seen.reward_deviation[pair[kept]] = reward_deviation[kept]
+            given = {"count": count, "mean": reward_mean, "second": reward_deviation, "third": reward_third}
+            seen._summed = no_moments(space.num_pairs)
+            for name, values in (given | {"fourth": reward_fourth, "low": reward_low, "high": reward_high}).items():
+                getattr(seen._summed, name)[pair[kept]] = np.nan if values is None else values[kept]
         order = np.lexsort((move_state, move_pair))
         owner, state, weight = move_pair[order], move_state[order], move_count[order]
+        reward = np.full(order.size, np.nan) if move_reward is None else move_reward[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         for start, stop in zip(starts, np.append(starts[1:], owner.size), strict=True):
             k = int(owner[start])
             if seen.count[k]:
                 row = weight[start:stop] if transitions == "counted" else np.ones(stop - start) / (stop - start)
-                seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)))
+                mean = reward[start:stop] if seen._keeps_edge_rewards else None
+                seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)), mean)
         seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
         if rewards == "noisy":
             seen._readings = readings
@@ -151,7 +172,7 @@ class Experience:
             value = check_number(f"the mean of {name}", mean_reward)
         is_new = bool(self.count[k] == 0)
         self._check_reward(k, value)
-        self._record_row(k, next_state, row)
+        self._record_row(k, value, next_state, row)
         self._record_reward(k, value)
         return is_new
 
@@ -195,6 +216,70 @@ class Experience:
             probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
         )
 
+    def sums(self) -> PairSums:
+        """Return all that the readings sum up to, as flat arrays.
+
+        Third and fourth sums and extremes of recorded rewards are those of the kept readings: exact up to 256 distinct
+        values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
+        """
+        moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
+        rows = [self._rows[k] for k in pairs.tolist()]
+        lengths = np.zeros(size, dtype=np.int64)
+        lengths[pairs] = [successors.size for successors, _ in rows]
+        owner = np.repeat(np.arange(size), lengths)
+        weight = np.concatenate([row[1] for row in rows]) if rows else np.empty(0)
+        is_counted = self.transitions == "counted"
+        count = sum_by(owner, weight, size) if is_counted else moments.count
+        is_constant = moments.second == 0.0  # whatever was kept of it
+        low, high = (np.where(is_constant & np.isnan(x), moments.mean, x) for x in (moments.low, moments.high))
+        return PairSums(
+            space=self.space,
+            count=count,
+            reward_mean=moments.mean,
+            reward_deviation=moments.second,
+            reward_third=np.where(is_constant, 0.0, moments.third),
+            reward_fourth=np.where(is_constant, 0.0, moments.fourth),
+            reward_low=np.where(self.observed, low, 0.0),
+            reward_high=np.where(self.observed, high, 0.0),
+            first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            successor=np.concatenate([row[0] for row in rows]) if rows else np.empty(0, dtype=np.int64),
+            edge_count=weight if is_counted else weight * count[owner],
+            edge_reward=self._rewards_of_edges(moments.mean[owner], owner, lengths),
+            rows_known=not is_counted,
+        )
+
+    def _moments(self) -> Moments:
+        """Return the moments of all pairs, of the sums that came in or of the kept readings."""
+        if self._summed is not None:
+            return self._summed
+        starts, values, weights = self.readings()
+        owner = np.repeat(self.observed_pairs, np.diff(starts))
+        kept = moments_by(owner, values, weights, self.space.num_pairs)
+        is_complete = np.isclose(kept.count, self.count)
+        third, fourth, low, high = (
+            np.where(is_complete, x, np.nan) for x in (kept.third, kept.fourth, kept.low, kept.high)
+        )
+        return Moments(
+            count=self.count.astype(np.float64),
+            mean=self.reward_mean.copy(),
+            second=self.reward_deviation.copy(),
+            third=third,
+            fourth=fourth,
+            low=low,
+            high=high,
+        )
+
+    def _rewards_of_edges(self, of_pair: FloatArray, owner: IntArray, lengths: IntArray) -> FloatArray:
+        """Return ``(E,)`` the mean reward of each edge, nan where it is not known."""
+        if self.transitions == "counted" and self.rewards == "deterministic":
+            return of_pair
+        has = np.zeros(lengths.size, dtype=bool)
+        has[list(self._edge_rewards)] = True
+        found = np.full(owner.size, np.nan)
+        if has.any():
+            found[has[owner]] = np.concatenate([self._edge_rewards[k] for k in np.flatnonzero(has).tolist()])
+        return np.where(lengths[owner] == 1, of_pair, found)
+
     def first_seen(self, pair: int) -> int:
         """Return the place of an observed pair in the order in which pairs were first seen."""
         self._check_seen(pair)
@@ -213,7 +298,10 @@ class Experience:
         self.count[pair] = other.count[pair]
         self.reward_mean[pair] = other.reward_mean[pair]
         self.reward_deviation[pair] = other.reward_deviation[pair]
-        self._set_row(pair, other._rows[pair])
+        self._set_row(pair, other._rows[pair], other._edge_rewards.get(pair))
+        if self._summed is not None or other._summed is not None:
+            self._summed = self._moments()
+            self._summed.put(pair, other._moments().at(pair))
         if pair in other._readings:
             self._readings[pair] = other._readings[pair]
         self._first_seen.setdefault(pair, len(self._first_seen))
@@ -241,8 +329,10 @@ class Experience:
         known.count, known.reward_mean = self.count.copy(), self.reward_mean.copy()
         known.reward_deviation = self.reward_deviation.copy()
         known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
-        for k in self._rows:
-            known._set_row(k, known._checked_row(k, rows[k]))
+        known._summed = None if self._summed is None else self._summed.copy()
+        for k, (successors, _) in self._rows.items():
+            row = known._checked_row(k, rows[k])
+            known._set_row(k, row, self._edge_rewards.get(k) if np.array_equal(row[0], successors) else None)
         return known
 
     def copy(self) -> Experience:
@@ -254,24 +344,25 @@ class Experience:
         self._check_same_kind(other, "merge with")
         merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
         for k, row in self._rows.items():
-            merged._set_row(k, row)
+            merged._set_row(k, row, self._edge_rewards.get(k))
         for k, row in other._rows.items():
+            rewards = other._edge_rewards.get(k)
             if self.count[k]:
                 self._check_reward(k, other.reward_mean[k])
-                merged._set_row(k, merged._combine(k, row))
-            else:
-                merged._set_row(k, row)
+                row, rewards = merged._combine(k, row, rewards)
+            merged._set_row(k, row, rewards)
         merged._readings = dict(self._readings)
         for k in [*self._first_seen, *other._first_seen]:
             merged._first_seen.setdefault(k, len(merged._first_seen))
         for k, readings in other._readings.items():
             merged._readings[k] = add_readings(self._readings.get(k, no_readings()), readings)
-        n, m = self.count, other.count
-        total = np.maximum(n + m, 1)
-        gap = other.reward_mean - self.reward_mean
-        merged.count = n + m
-        merged.reward_mean = np.where(n == 0, other.reward_mean, self.reward_mean + gap * m / total)
-        merged.reward_deviation = self.reward_deviation + other.reward_deviation + gap**2 * n * m / total
+        n, m = self.count.astype(np.float64), other.count.astype(np.float64)
+        merged.count = self.count + other.count
+        merged.reward_mean = merge_means(n, self.reward_mean, m, other.reward_mean)
+        between = deviation_between(n, self.reward_mean, m, other.reward_mean)
+        merged.reward_deviation = self.reward_deviation + other.reward_deviation + between
+        if self._summed is not None or other._summed is not None:
+            merged._summed = merge_moments(self._moments(), other._moments())
         if self.rewards == "deterministic":
             merged.reward_deviation[:] = 0.0
             merged.reward_mean = np.where(n == 0, other.reward_mean, self.reward_mean)
@@ -291,11 +382,13 @@ class Experience:
     def to_text(self) -> str:
         """Return a compact text form, a line per pair: state action count mean deviation successor:weight …
 
-        Pairs stand in the order in which they were first seen. Noisy rewards: `|` and reading:weight … follow.
+        Pairs stand in the order in which they were first seen. Noisy rewards: `|` and reading:weight … follow, and a
+        counted successor has the mean of the rewards on the way there, successor:weight:mean, where it is known. Higher
+        moments that came in as sums are not written.
         """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
         for k in self._first_seen:
-            row = _entries(self._rows[k])
+            row = _edges(self._rows[k], self._edge_rewards.get(k))
             if k in self._readings:
                 row += " | " + _entries(self._readings[k])
             lines.append(
@@ -332,8 +425,14 @@ class Experience:
         self.count[k] = check_count("count", int(count))
         self.reward_mean[k] = check_number("mean", float(mean))
         self.reward_deviation[k] = check_number("deviation", float(deviation), "[0, inf)")
-        successors, weights = _read_entries(row)
-        self._set_row(k, self._checked_row(k, (check_indices("successors", successors), weights)))
+        successors, weights, rewards = _read_edges(row)
+        if not self._keeps_edge_rewards and not np.isnan(rewards).all():
+            raise InvalidInputError(
+                f"only counted, noisy experience has a reward for each successor, got {' '.join(row)!r}"
+            )
+        order = np.argsort(successors)
+        checked = self._checked_row(k, (check_indices("successors", successors), weights))
+        self._set_row(k, checked, rewards[order] if self._keeps_edge_rewards else None)
         if readings:
             self._readings[k] = _read_entries(readings.split())
 
@@ -351,8 +450,16 @@ class Experience:
             f"transitions, {self.transitions} transitions, {self.rewards} rewards)"
         )
 
-    def _set_row(self, k: int, row: Row) -> None:
+    @property
+    def _keeps_edge_rewards(self) -> bool:
+        return self.transitions == "counted" and self.rewards == "noisy"
+
+    def _set_row(self, k: int, row: Row, rewards: FloatArray | None = None) -> None:
         self._rows[k] = row
+        if rewards is not None:
+            self._edge_rewards[k] = rewards
+        else:
+            self._edge_rewards.pop(k, None)
         self._single_successor[k] = row[0][0] if row[0].size == 1 else -1
 
     def _frequencies(self, row: Row) -> FloatArray:
@@ -365,6 +472,8 @@ class Experience:
             return  # the same value again, up to rounding: the first reading stands
         if self.rewards == "noisy":
             self._readings[k] = add_readings(self._readings.get(k, no_readings()), (np.array([value]), np.ones(1)))
+        if self._summed is not None:
+            self._summed.put(k, merge_moments(self._summed.at(k), moments_of_one(value)))
         gap = value - self.reward_mean[k]
         self.reward_mean[k] += gap / self.count[k]
         self.reward_deviation[k] += gap * (value - self.reward_mean[k])
@@ -379,10 +488,12 @@ class Experience:
                 f'{value!r}; a deterministic reward has one value (use rewards="noisy" for readings around a mean)'
             )
 
-    def _record_row(self, k: int, next_state: int, row: Row | None) -> None:
+    def _record_row(self, k: int, reward: float, next_state: int, row: Row | None) -> None:
         single = np.array([next_state], dtype=np.int64), np.ones(1)
-        if self.transitions == "counted":
-            self._set_row(k, self._combine(k, single) if k in self._rows else single)
+        if self.transitions == "counted" and k in self._rows:
+            self._set_row(k, *count_one(self._rows[k], self._edge_rewards.get(k), next_state, reward))
+        elif self.transitions == "counted":
+            self._set_row(k, single, np.array([reward]) if self.rewards == "noisy" else None)
         elif row is not None:
             self._set_row(k, self._checked_row(k, row))
         elif k not in self._rows:
@@ -410,21 +521,20 @@ class Experience:
         if not (adds_up and np.all(weights > 0.0)):
             raise InvalidInputError(f"a transition row must be positive and sum to 1, got {weights.tolist()}")
         if k in self._rows:
-            return self._combine(k, (successors, weights))
+            return self._combine(k, (successors, weights))[0]
         return successors, weights
 
-    def _combine(self, k: int, row: Row) -> Row:
-        """Return the row of pair k after another look at it: added counts, or the same revealed row."""
+    def _combine(self, k: int, row: Row, rewards: FloatArray | None = None) -> tuple[Row, FloatArray | None]:
+        """Return the row of pair k after another look at it, with its rewards: added counts, or the same known row."""
         known = self._rows[k]
         if self.transitions == "counted":
-            successors, where = np.unique(np.concatenate([known[0], row[0]]), return_inverse=True)
-            return successors, sum_by(where, np.concatenate([known[1], row[1]]), successors.size)
+            return add_counts(known, self._edge_rewards.get(k), row, rewards)
         if not (np.array_equal(known[0], row[0]) and np.allclose(known[1], row[1], rtol=1e-9)):
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has two transition rows: "
                 f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
             )
-        return known
+        return known, self._edge_rewards.get(k)
 
 
 def _checked_pairs(
@@ -497,6 +607,21 @@ def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
     except (TypeError, ValueError):
         raise InvalidInputError(f"{name} must be {what}, got {shown(value)}") from None
     return first, second
+
+
+def _edges(row: Row, rewards: FloatArray | None) -> str:
+    """Return successor:weight, or successor:weight:mean where the mean reward is known, of a row."""
+    means = [np.nan] * row[0].size if rewards is None else rewards.tolist()
+    edges = zip(row[0].tolist(), row[1].tolist(), means, strict=True)
+    return " ".join(f"{s!r}:{weight!r}" + ("" if mean != mean else f":{mean!r}") for s, weight, mean in edges)
+
+
+def _read_edges(entries: list[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return successors, weights and mean rewards, nan where there is none, of `_edges`."""
+    cut = [entry.rpartition(":") if entry.count(":") == 2 else (entry, "", "") for entry in entries]
+    successors, weights = _read_entries([edge for edge, _, _ in cut])
+    means = [check_number("the reward of a successor", float(mean)) if mean else np.nan for _, _, mean in cut]
+    return successors, weights, np.array(means)
 
 
 def _entries(pairs: tuple[IntArray | FloatArray, FloatArray]) -> str:

@@ -100,7 +100,7 @@ def merge_moments(one: Moments, two: Moments) -> Moments:
     third = [np.where(part.count > 0.0, part.third, 0.0) for part in (one, two)]
     fourth = [np.where(part.count > 0.0, part.fourth, 0.0) for part in (one, two)]
     with np.errstate(over="ignore", invalid="ignore"):
-        between = total * p * q * gap**2
+        between = deviation_between(one.count, one.mean, two.count, two.mean)
         asymmetry = between * gap * (p - q) + 3.0 * gap * (p * two.second - q * one.second)
         tails = (
             between * gap**2 * (p**2 - p * q + q**2)
@@ -123,6 +123,12 @@ def merge_means(n: FloatArray, mean: FloatArray, m: FloatArray, other: FloatArra
     total = n + m
     both = mean + (other - mean) * (m / np.where(total > 0.0, total, 1.0))
     return np.where(n == 0.0, other, np.where(m == 0.0, mean, both))
+
+
+def deviation_between(n: FloatArray, mean: FloatArray, m: FloatArray, other: FloatArray) -> FloatArray:
+    """Return n m / (n + m) times the squared gap of two means: what it adds to the squared deviations of both sides."""
+    total = n + m
+    return n * (m / np.where(total > 0.0, total, 1.0)) * (other - mean) ** 2
 
 
 def mean_by(keys: IntArray, values: FloatArray, weights: FloatArray, size: int) -> FloatArray:
