@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 from qposterior.errors import InvalidInputError
 
@@ -38,6 +39,26 @@ def canonical_label(text: str) -> str:
     return number[1] if number else label
 
 
+class ColumnNames(Protocol):
+    """The columns that some kind of table has, and what they are called in the file."""
+
+    @property
+    def required(self) -> set[str]:
+        """The names in the file of the columns without which nothing can be read."""
+        ...
+
+    def present(self, path: object, header: list[str]) -> dict[str, str]:
+        """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
+        ...
+
+
+def check_that_columns_differ(path: object, header: list[str]) -> None:
+    """Raise where two columns have the same name."""
+    doubled = sorted(name for name, times in Counter(header).items() if times > 1)
+    if doubled:
+        raise LogError(path, f"the header has the column {quoted(doubled[0])} twice; rename one of them", 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """What the columns are called in the file."""
@@ -55,12 +76,15 @@ class Columns:
             if not isinstance(getattr(self, ours), str) or not getattr(self, ours):
                 raise InvalidInputError(f"the name of the column {ours} must be text, got {getattr(self, ours)!r}")
 
+    @property
+    def required(self) -> set[str]:
+        """The names in the file of the columns that every log has."""
+        return {getattr(self, name) for name in REQUIRED}
+
     def present(self, path: object, header: list[str]) -> dict[str, str]:
         """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
         self._check_that_names_differ(path)
-        doubled = sorted(name for name, times in Counter(header).items() if times > 1)
-        if doubled:
-            raise LogError(path, f"the header has the column {quoted(doubled[0])} twice; rename one of them", 1)
+        check_that_columns_differ(path, header)
         for name in (*REQUIRED, *self._renamed):
             theirs = getattr(self, name)
             if theirs not in header:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.logs.columns import LABELS, Columns, LogError
+from qposterior.logs.columns import LABELS, ColumnNames, Columns, LogError
 from qposterior.logs.text import LONGEST_LINE, NOT_UTF8, TextFile, look_at
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ class Relation:
     def labels(self, most: int) -> str:
         """Return the labels of a row as one text, cut where it has more than `most` characters."""
         between = f", '{BETWEEN}', "
-        text = f"concat({between.join(self._label(name) for name in LABELS)})"  # what is missing is empty
+        text = f"concat({between.join(self.label(name) for name in LABELS)})"  # what is missing is empty
         return f"CASE WHEN strlen({text}) > {most} THEN left({text}, {most + 1}) ELSE {text} END"
 
     def values(self) -> Iterator[str]:
         """Yield what is read beside the labels: numbers, truths (2 is neither), episodes, whether a row is ragged."""
-        yield from (f"{self._number(name)} AS {name}" for name in ("reward", "weight") if name in self.names)
+        yield from (f"{self.number(name)} AS {name}" for name in ("reward", "weight") if name in self.names)
         if "terminated" in self.names:
             word = f"lower({self._trimmed('terminated')})"
             yield f"CASE WHEN {word} IN {TRUE} THEN 1 WHEN {word} IN {FALSE} THEN 0 ELSE 2 END AS terminated"
@@ -72,19 +72,27 @@ class Relation:
             name = self._trimmed("episode")  # only ever compared with the row before
             yield f"encode(CASE WHEN strlen({name}) > 100 THEN md5({name}) ELSE {name} END) AS episode"
         if self.text is not None:
-            size = len(self.text.header)
-            yield f"c{size - 1} IS NULL OR c{size} IS NOT NULL AS is_ragged"
+            yield f"{self.is_ragged} AS is_ragged"
+
+    @property
+    def is_ragged(self) -> str:
+        """Whether a row has not as many cells as the header."""
+        if self.text is None:
+            return "false"
+        size = len(self.text.header)
+        return f"(c{size - 1} IS NULL OR c{size} IS NOT NULL)"
 
     def _trimmed(self, name: str) -> str:
         return f"trim(coalesce({self.places[name]}::VARCHAR, ''), ' \t')"
 
-    def _label(self, name: str) -> str:
+    def label(self, name: str) -> str:
+        """Return the text of a cell."""
         place, kind = self.places[name], self.kinds[name]
         if kind == "BOOLEAN":
             place = f"CASE WHEN {place} THEN 'True' WHEN NOT {place} THEN 'False' END"
         return f"nullif({place}::VARCHAR, 'nan')" if kind in ("FLOAT", "DOUBLE") else f"{place}::VARCHAR"
 
-    def _number(self, name: str) -> str:
+    def number(self, name: str) -> str:
         """Return a float or NULL. Text may be `-1.5`, `.5` or `1e3`, with blanks around it; not `1_000` or `1,5`."""
         place, kind = self.places[name], self.kinds[name]
         if kind.split("(")[0].removeprefix("U") in NUMBERS:
@@ -92,7 +100,7 @@ class Relation:
         return f"CASE WHEN contains({place}::VARCHAR, '_') THEN NULL ELSE TRY_CAST({place}::VARCHAR AS DOUBLE) END"
 
 
-def relation_of_file(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns) -> Relation:
+def relation_of_file(connection: duckdb.DuckDBPyConnection, path: Path, columns: ColumnNames) -> Relation:
     """Return the relation of a Parquet file, by its name, or of a CSV file."""
     if not path.exists():
         raise LogError(path, "there is no such file")
@@ -126,7 +134,7 @@ def _plain(column: pd.Series) -> pd.Series:
     return pd.Series([None if is_missing else str(cell) for cell, is_missing in cells], dtype=object)
 
 
-def _csv(path: Path, columns: Columns) -> Relation:
+def _csv(path: Path, columns: ColumnNames) -> Relation:
     """Return the relation of a CSV file, with one column more than its header; cells that are not there are NULL.
 
     Without that column empty cells at the end of a row that the header has no names for would be passed over.
@@ -162,7 +170,7 @@ def _csv(path: Path, columns: Columns) -> Relation:
     )
 
 
-def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: Columns) -> Relation:
+def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: ColumnNames) -> Relation:
     table, parameters = "read_parquet(?, hive_partitioning=false, binary_as_string=true)", [_literal(path)]
     kinds = _kinds(connection, table, parameters)
     names = columns.present(path, list(kinds))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
 
-from qposterior.logs.columns import REQUIRED, Columns, LogError
+from qposterior.logs.columns import ColumnNames, LogError
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_LINE = 1 << 20
@@ -58,14 +58,14 @@ class TextFile:
             raise LogError(self.path, f"only {num_rows} of {last - 1} rows could be made out; check the quotes")
 
 
-def look_at(path: Path, columns: Columns) -> TextFile:
+def look_at(path: Path, columns: ColumnNames) -> TextFile:
     """Return the header, the separator and the number of lines of a CSV file, or say what is wrong with it."""
     with _opened(path) as stream:
         is_gzip = stream.read(2) == b"\x1f\x8b"
     with _opened(path, is_gzip) as stream:
         block = stream.read(LONGEST_LINE)
         first = block.splitlines(keepends=True)[0] if block else b""
-        separator, header = _header(path, first, {getattr(columns, name) for name in REQUIRED})
+        separator, header = _header(path, first, columns.required)
         end = b"\r" if first.endswith(b"\r") else b"\n"
         num_lines, has_quotes, line_length, last = 0, False, 0, b""
         decoder = getincrementaldecoder("utf-8")()
