@@ -149,6 +149,7 @@ def test_sums_give_the_experience_of_the_transitions_they_were_taken_over():
         move_pair=[second, first, second, first],  # in any order
         move_state=[2, 3, 1, 0],
         move_count=[2.0, 1.0, 1.0, 1.0],
+        move_reward=[1.5, 4.0, 3.0, 4.0],
         transitions="counted",
         rewards="noisy",
         readings={second: ([3.0, 1.0, 2.0], [1.0, 1.0, 1.0]), first: ([4.0], [2.0])},

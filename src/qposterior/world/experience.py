@@ -116,6 +116,10 @@ class Experience:
         pair, count, reward_mean, reward_deviation = _checked_pairs(space, pair, count, reward_mean, reward_deviation)
         move_pair, move_state, move_count = _checked_moves(space, move_pair, move_state, move_count)
         readings = _checked_readings({} if readings is None else readings, pair)
+        shape = {"reward_third": reward_third, "reward_fourth": reward_fourth}
+        shape |= {"reward_low": reward_low, "reward_high": reward_high}
+        known = {name: _sums_or_nan(name, values, pair.size) for name, values in shape.items()}
+        move_rewards = _sums_or_nan("move_reward", move_reward, move_pair.size)
         numbers = np.rint(count).astype(np.int64)
         kept = numbers > 0
         _check_moves_fit(pair, kept, move_pair, sum_by(move_pair, move_count, space.num_pairs))
@@ -123,13 +127,13 @@ class Experience:
         seen.reward_mean[pair[kept]] = reward_mean[kept]
         if rewards == "noisy":
             seen.reward_deviation[pair[kept]] = reward_deviation[kept]
-            given = {"count": count, "mean": reward_mean, "second": reward_deviation, "third": reward_third}
+            given = {"count": count, "mean": reward_mean, "second": reward_deviation}
             seen._summed = no_moments(space.num_pairs)
-            for name, values in (given | {"fourth": reward_fourth, "low": reward_low, "high": reward_high}).items():
-                getattr(seen._summed, name)[pair[kept]] = np.nan if values is None else values[kept]
+            for name, values in (given | {name.removeprefix("reward_"): known[name] for name in known}).items():
+                getattr(seen._summed, name)[pair[kept]] = values[kept]
         order = np.lexsort((move_state, move_pair))
         owner, state, weight = move_pair[order], move_state[order], move_count[order]
-        reward = np.full(order.size, np.nan) if move_reward is None else move_reward[order]
+        reward = move_rewards[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         for start, stop in zip(starts, np.append(starts[1:], owner.size), strict=True):
             k = int(owner[start])
@@ -598,6 +602,16 @@ def _checked_readings(readings: Any, pair: IntArray) -> dict[int, Readings]:
         order = np.argsort(values, kind="stable")
         checked[int(k)] = values[order], weights[order]
     return checked
+
+
+def _sums_or_nan(name: str, values: Any, size: int) -> FloatArray:
+    """Return sums that need not be known: nan where they are not."""
+    if values is None:
+        return np.full(size, np.nan)
+    array = np.asarray(values, dtype=float)
+    if array.shape != (size,):
+        raise InvalidInputError(f"{name} must have {size} numbers, got {shown(values)}")
+    return array
 
 
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:

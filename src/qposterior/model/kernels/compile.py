@@ -77,6 +77,11 @@ def particle_kernel(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy")(function))
 
 
+def chain_kernel(function: Function) -> Function:
+    """Compile a loop that runs one chain and holds no lock, so that chains can run in threads."""
+    return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
 prange = numba.prange
 ALL_THREADS = numba.get_num_threads()
 """As many as were allowed when the kernels were loaded."""

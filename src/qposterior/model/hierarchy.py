@@ -1,0 +1,398 @@
+"""From sums over a log to what the Gibbs sampler of the model works on: candidates, successor effects, units, starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import fdtrc
+
+from qposterior.model.kernels.hierarchy import NUM_HYPER, SHARES, STEPS, Facts, Layout, State, Units
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts, sum_by
+from qposterior.world.models import ModelDraws
+from qposterior.world.space import StateActionSpace
+from qposterior.world.sums import PairSums
+
+SIGNIFICANT = 0.01
+"""Level of the F test by which successors explain rewards."""
+
+SKEWED = 0.5
+"""Skewness of the noise from which variances are pooled within states, and states are left apart: a sample mean and a
+sample variance of skewed readings go together, so that weights by variance would bias the means."""
+
+FIRMNESS = 5.0
+"""Standard errors by which the skewness must differ from 0."""
+
+LEARNED_FROM = 512
+"""States that laws of scales are learned from, at most; the scales of all others are drawn from those laws."""
+
+EXTRAS = 2
+"""States that were never seen as successors of a state, and may be some of its successors nevertheless."""
+
+TINY = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessorRewards:
+    """Rewards r(s, a, s') = α_sa + e_ss' where the successor explains them; e is 0 where it does not."""
+
+    effect: FloatArray  # (C,)  e of the candidates
+    is_used: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The arrays of the compiled sampler, with what turns its draws into models."""
+
+    space: StateActionSpace
+    layout: Layout
+    facts: Facts
+    units: Units
+    candidate: IntArray  # (C,)  states that may follow
+    rewards: SuccessorRewards
+    initial: FloatArray  # (C,)  first guess of p̄
+
+    def start(self, rng: np.random.Generator) -> State:
+        """Return a start of a chain, scattered over the grids of the scales."""
+        num_states, num_pairs = self.space.num_states, self.space.num_pairs
+        variance = self.units.unit[self.space.pair_state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
+        variance[self.facts.is_fixed] = TINY * self.units.noise
+        hyper = np.zeros(NUM_HYPER)
+        is_skewed = self.units.spread == 0.0
+        overall = np.average(self.facts.mean + self.units.offset[self.space.pair_state], weights=self.facts.count)
+        wide = 10.0 * np.sqrt(self.units.noise + np.var(self.units.offset))
+        hyper[:6] = 256.0 if is_skewed else 8.0, 1.0, self.units.noise, overall, wide, 0.0
+        hyper[8] = 4.0
+        return State(
+            variance=variance,
+            level=self.units.unit**2,
+            step=rng.integers(0, STEPS.size, num_states),
+            share=rng.integers(0, SHARES.size, num_states),
+            centre=np.zeros((num_states, 2)),
+            alpha=self.facts.mean.copy(),
+            pooled=self.initial.copy(),
+            hyper=hyper,
+        )
+
+    def models(self, rows: FloatArray, alpha: FloatArray) -> ModelDraws:
+        """Return draws of rows and of α as models: R_sa = α_sa + Σ P(s'|s, a) e_ss'."""
+        if self.rewards.is_used:
+            effect = self.rewards.effect[self.edge_candidate]
+            for start in range(0, rows.shape[0], 64):  # in blocks: the product is as large as the rows
+                part = slice(start, start + 64)
+                alpha[part] += np.add.reduceat(rows[part] * effect, self.layout.first_edge[:-1], axis=1)
+        return ModelDraws(
+            space=self.space,
+            first_edge=self.layout.first_edge,
+            successor=self.candidate[self.edge_candidate],
+            rows=rows,
+            rewards=alpha,
+        )
+
+    def estimate(self) -> ModelDraws:
+        """Return the one model of frequencies and mean rewards; a pair never tried is like its state."""
+        space, facts = self.space, self.facts
+        tried = facts.count > 0.0
+        count = np.where(tried, facts.count, 1.0)[self.edge_pair]
+        row = np.where(tried[self.edge_pair], facts.edge_count / count, self.initial[self.edge_candidate])
+        row /= np.add.reduceat(row, self.layout.first_edge[:-1])[self.edge_pair]
+        mean = np.where(tried, facts.mean, 0.0) + self.units.offset[space.pair_state]
+        return self.models(row[None], mean[None])
+
+    @property
+    def edge_pair(self) -> IntArray:
+        """``(E,)`` the pair of an edge."""
+        return np.repeat(np.arange(self.space.num_pairs), np.diff(self.layout.first_edge))
+
+    @property
+    def edge_candidate(self) -> IntArray:
+        """``(E,)`` the candidate that an edge leads to."""
+        return _edge_candidates(self.space, self.layout.first_candidate)
+
+
+def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
+    """Return the sampler's arrays where states are worth ``(S,)`` `value` as successors."""
+    space = sums.space
+    first_candidate, candidate, total, unseen = _candidates(sums)
+    edge_candidate = _edge_candidates(space, first_candidate)
+    width = np.diff(first_candidate)[space.pair_state]
+    first_edge = np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
+    place = _places(sums, first_candidate, candidate, first_edge)
+    edge_count = np.zeros(int(first_edge[-1]))
+    edge_count[place] = sums.edge_count
+    seen_edge = np.flatnonzero(edge_count > 0.0)
+    edge_pair = np.repeat(np.arange(space.num_pairs), width)
+    layout = Layout(
+        first_pair=space.first_pair,
+        first_candidate=first_candidate,
+        first_edge=first_edge,
+        first_seen=segment_starts(edge_pair[seen_edge], space.num_pairs),
+        seen_edge=seen_edge,
+    )
+    cell = edge_candidate[place]
+    rewards, mean, deviation = _successor_rewards(sums, cell, candidate.size)
+    owner = np.repeat(np.arange(space.num_states), np.diff(first_candidate))
+    worth_of = space.discount * np.where(space.is_goal, 0.0, value)[candidate] + rewards.effect
+    worth_of = worth_of - _weighted_means(owner, total, worth_of, space.num_states)[owner]
+    noise = _noise(sums, mean, deviation, is_adjusted=rewards.is_used)
+    worth = _weighted_means(edge_pair, edge_count, worth_of[edge_candidate], space.num_pairs)
+    squares = sum_by(
+        edge_pair, edge_count * (worth_of[edge_candidate] - worth[edge_pair]) ** 2, space.num_pairs
+    )
+    spread = np.sqrt(_weighted_means(owner, total, worth_of**2, space.num_states))
+    largest = float(spread.max(initial=0.0)) or 1.0
+    tried = sum_by(space.pair_state, (sums.count > 0.0).astype(float), space.num_states)
+    informed = tried >= 2.0
+    facts = Facts(
+        count=sums.count.astype(float),
+        mean=np.where(sums.count > 0.0, mean - noise.offset[space.pair_state], 0.0),
+        deviation=deviation,
+        is_fixed=noise.is_fixed,
+        worth=worth,
+        worth_deviation=np.maximum(squares, TINY * largest**2),
+        edge_count=edge_count,
+        value=worth_of,
+        base=_base_measure(owner, candidate, total, unseen, space.num_states),
+        unseen=unseen,
+    )
+    units = Units(
+        unit=noise.unit,
+        worth_unit=np.maximum(spread, 1e-5 * largest),
+        worth_within=np.maximum(_within(space, sums.count, squares, spread), TINY * largest**2),
+        offset=noise.offset,
+        informed=informed,
+        learned=_some_of(informed),
+        noise=noise.pooled,
+        spread=noise.spread,
+        tempering=noise.tempering,
+        rows_known=sums.rows_known,
+    )
+    guess = total + 0.5 * (total > 0.0) + unseen
+    return Hierarchy(
+        space=space,
+        layout=layout,
+        facts=facts,
+        units=units,
+        candidate=candidate,
+        rewards=rewards,
+        initial=guess / sum_by(owner, guess, space.num_states)[owner],
+    )
+
+
+def _within(space: StateActionSpace, count: FloatArray, squares: FloatArray, spread: FloatArray) -> FloatArray:
+    """Return ``(S,)`` the variance of W over the successors of one pair, pooled within states.
+
+    Four readings are added at the share that variances within pairs have of those within states over the whole log.
+    """
+    total = sum_by(space.pair_state, squares, space.num_states)
+    freedom = sum_by(space.pair_state, np.maximum(count - 1.0, 0.0), space.num_states)
+    expected = float(np.sum(freedom * spread**2))
+    share = float(total.sum()) / expected if expected > 0.0 else 0.5
+    return np.asarray((total + 4.0 * min(share, 1.0) * spread**2) / (freedom + 4.0))
+
+
+def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntArray:
+    """Return ``(E,)`` the candidate of every edge: those of the pair's state, in their order."""
+    width = np.diff(first_candidate)[space.pair_state]
+    first_edge = np.concatenate([[0], np.cumsum(width)])
+    return np.arange(int(first_edge[-1])) + np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
+
+
+def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return offsets by state, candidates, how often each followed its state, and the odds of those that never did.
+
+    Candidates are the successors seen from the state by any action, and a few of all states by how often they follow
+    anywhere. These share the probability that a reading leads to a state not met before, estimated (Good and Turing) by
+    the share of successors that were met just once; where none was, there are none of them. A state from which nothing
+    was seen may lead to any state that was ever a successor, or to itself.
+    """
+    space = sums.space
+    state = np.repeat(space.pair_state, np.diff(sums.first_edge))
+    key, cell = np.unique(state * space.num_states + sums.successor, return_inverse=True)
+    owner, successor = key // space.num_states, key % space.num_states
+    total = sum_by(cell, sums.edge_count, key.size)
+    readings = sum_by(owner, total, space.num_states)
+    once = sum_by(owner, ((total > 0.0) & (total < 1.5)).astype(float), space.num_states)
+    overall = once.sum() / max(readings.sum(), 1.0)
+    share = np.minimum((once + 2.0 * overall) / (readings + 2.0), 0.5)
+    share[(readings == 0.0) | sums.rows_known] = 0.0
+    popular = np.argsort(-sum_by(successor, total, space.num_states), kind="stable")[: EXTRAS * 4]
+    new_owner, new_successor = np.repeat(np.arange(space.num_states), popular.size), np.tile(popular, space.num_states)
+    new_key = new_owner * space.num_states + new_successor
+    is_new = ~np.isin(new_key, key) & ~space.is_goal[new_owner]
+    empty = (readings == 0.0)[new_owner]
+    # The first few in the order of popularity that are new to the state; all of them where it has no other.
+    rank = np.cumsum(is_new.reshape(space.num_states, -1), axis=1).ravel()
+    is_new &= (rank <= EXTRAS) & (share[new_owner] > 0.0) | empty
+    key = np.concatenate([key, new_key[is_new], np.flatnonzero(readings == 0.0) * (space.num_states + 1)])
+    total = np.concatenate([total, np.zeros(key.size - total.size)])
+    key, first = np.unique(key, return_index=True)
+    owner, candidate, total = key // space.num_states, key % space.num_states, total[first]
+    kept = ~space.is_goal[owner]
+    owner, candidate, total = owner[kept], candidate[kept], total[kept]
+    extra = total == 0.0
+    number = sum_by(owner, extra.astype(float), space.num_states)
+    odds = np.where(extra, (share / (1.0 - share) / np.maximum(number, 1.0))[owner], 0.0)
+    odds = np.where(extra & (readings == 0.0)[owner], 1.0, odds)
+    first_candidate = np.searchsorted(owner, np.arange(space.num_states + 1)).astype(np.int64)
+    return first_candidate, candidate, total, odds
+
+
+def _places(sums: PairSums, first_candidate: IntArray, candidate: IntArray, first_edge: IntArray) -> IntArray:
+    """Return where the edges that were seen stand among all edges."""
+    space = sums.space
+    pair = np.repeat(np.arange(space.num_pairs), np.diff(sums.first_edge))
+    state = space.pair_state[pair]
+    owner = np.repeat(np.arange(space.num_states), np.diff(first_candidate))
+    place = np.searchsorted(owner * space.num_states + candidate, state * space.num_states + sums.successor)
+    return np.asarray(first_edge[pair] + place - first_candidate[state])
+
+
+def _successor_rewards(sums: PairSums, cell: IntArray, size: int) -> tuple[SuccessorRewards, FloatArray, FloatArray]:
+    """Return successor effects, and the means and deviations of rewards that are left without them.
+
+    r(s, a, s') = α_sa + e_ss' by least squares (backfitting), where an F test over all pairs says that successors
+    explain rewards. Where nothing is known of rewards by successor, or nothing explained, e = 0.
+    """
+    mean, deviation = sums.reward_mean, sums.reward_deviation
+    pair = np.repeat(np.arange(sums.space.num_pairs), np.diff(sums.first_edge))
+    known = (sums.edge_count > 0.0) & np.isfinite(sums.edge_reward)
+    count = np.where(known, sums.edge_count, 0.0)
+    reward = np.where(known, sums.edge_reward, mean[pair])
+    none = SuccessorRewards(effect=np.zeros(size), is_used=False)
+    between = sum_by(pair, count * (reward - mean[pair]) ** 2, mean.size)
+    within = np.maximum(deviation - between, 0.0)
+    cells = sum_by(pair, known.astype(float), mean.size)
+    freedom, rest = np.maximum(cells - 1.0, 0.0).sum(), np.maximum(sums.count - cells, 0.0).sum()
+    if sums.rows_known or not known.all() or freedom == 0.0 or rest <= 0.0 or between.sum() <= TINY * deviation.sum():
+        return none, mean, deviation
+    ratio = (between.sum() / freedom) / max(within.sum() / rest, TINY * between.sum() / freedom)
+    if fdtrc(freedom, rest, ratio) > SIGNIFICANT:
+        return none, mean, deviation
+    effect, left = _backfit(pair, cell, count, reward, mean, size)
+    residual = reward - effect[cell] - left[pair]
+    return (
+        SuccessorRewards(effect=effect, is_used=True),
+        left,
+        within + sum_by(pair, count * residual**2, mean.size),
+    )
+
+
+def _backfit(
+    pair: IntArray, cell: IntArray, count: FloatArray, reward: FloatArray, mean: FloatArray, size: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return e of the cells and α of the pairs that fit the mean rewards of (pair, cell) best."""
+    alpha, effect = mean.copy(), np.zeros(size)
+    scale = float(np.abs(reward).max())
+    for _ in range(200):
+        effect = _weighted_means(cell, count, reward - alpha[pair], size)
+        better = _weighted_means(pair, count, reward - effect[cell], mean.size)
+        change = float(np.abs(better - alpha).max())
+        alpha = better
+        if change <= 1e-9 * scale:
+            break
+    return effect, alpha
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noise:
+    """What is taken for granted of the noise of rewards."""
+
+    unit: FloatArray  # (S,)
+    offset: FloatArray  # (S,)
+    is_fixed: BoolArray  # (K,)
+    pooled: float
+    spread: float
+    tempering: float
+
+
+def _noise(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, is_adjusted: bool) -> _Noise:
+    """Return units of the rewards, which pairs have no noise, and how normal it is elsewhere."""
+    space, count = sums.space, sums.count
+    number = space.num_states
+    total = sum_by(space.pair_state, count, number)
+    overall = float(np.average(mean, weights=count))
+    offset = np.where(total > 0.0, _weighted_means(space.pair_state, count, mean, number), overall)
+    is_fixed = _constant_pairs(sums, mean, deviation, is_adjusted=is_adjusted)
+    noisy = np.where(is_fixed, 0.0, deviation)
+    freedom = np.where(is_fixed, 0.0, np.maximum(count - 1.0, 0.0))
+    everything = float((count * (mean - overall) ** 2).sum() + deviation.sum()) / max(float(count.sum()), 1.0)
+    pooled = float(noisy.sum()) / max(float(freedom.sum()), 1.0) or everything or 1.0
+    level = (sum_by(space.pair_state, noisy, number) + 2.0 * pooled) / (sum_by(space.pair_state, freedom, number) + 2.0)
+    skewness, kurtosis = (0.0, 3.0) if is_adjusted else _shape_of_noise(sums, offset)
+    is_skewed = abs(skewness) > max(SKEWED, FIRMNESS * np.sqrt(6.0 / max(float(count.sum()), 1.0)))
+    spread = float(np.std(offset[total > 0.0])) or np.sqrt(everything or 1.0)
+    return _Noise(
+        unit=np.sqrt(level),
+        offset=offset,
+        is_fixed=is_fixed,
+        pooled=pooled,
+        spread=0.0 if is_skewed else max(spread, 1e-6 * np.sqrt(everything)),
+        tempering=min(1.0, 2.0 / max(kurtosis - 1.0, TINY)),
+    )
+
+
+def _constant_pairs(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, is_adjusted: bool) -> BoolArray:
+    """Return which pairs pay the same every time: a class of their own, without noise.
+
+    A pair that paid the same each time it was tried, unless noisy pairs have that very value for their smallest or
+    largest reading: rewards that are mostly 0 look constant in a short log. Where nearly all pairs that were tried
+    again are constant, so are those that were tried once.
+    """
+    again = sums.count >= 2.0
+    size = np.abs(mean[sums.count > 0.0]).max(initial=0.0) + np.sqrt(deviation.max(initial=0.0)) or 1.0
+    constant = again & (deviation <= (1e-9 * size) ** 2 * sums.count)
+    noisy = again & ~constant
+    if not is_adjusted and noisy.any():
+        ends = np.concatenate([sums.reward_low[noisy], sums.reward_high[noisy]])
+        constant &= ~np.isin(np.round(mean / size, 8), np.round(ends / size, 8))
+    if again.any() and constant[again].mean() > 0.9:
+        constant |= sums.count == 1.0
+    return np.asarray(constant | (sums.count <= 0.0) & False)
+
+
+def _shape_of_noise(sums: PairSums, offset: FloatArray) -> tuple[float, float]:
+    """Return the skewness of readings within pairs, and their kurtosis about the mean of their state.
+
+    About the state's mean because a sample's kurtosis is at most its size: pairs of few readings would hide it.
+    """
+    if not np.isfinite(sums.reward_fourth).all():
+        return 0.0, 3.0
+    space, count = sums.space, sums.count
+    second, third, fourth = sums.reward_deviation, sums.reward_third, sums.reward_fourth
+    total = max(float(count.sum()), 1.0)
+    if second.sum() <= 0.0:
+        return 0.0, 3.0
+    skewness = float(third.sum() / total / (second.sum() / total) ** 1.5)
+    gap = np.where(count > 0.0, sums.reward_mean - offset[space.pair_state], 0.0)
+    about = fourth + 4.0 * gap * third + 6.0 * gap**2 * second + count * gap**4
+    variance = sum_by(space.pair_state, second + count * gap**2, space.num_states)
+    readings = np.maximum(sum_by(space.pair_state, count, space.num_states), 1.0)
+    return skewness, float(about.sum() / np.sum(variance**2 / readings))
+
+
+def _base_measure(
+    owner: IntArray, candidate: IntArray, total: FloatArray, unseen: FloatArray, num_states: int
+) -> FloatArray:
+    """Return ``(C,)`` m_s: how large the share of a successor is in the states that lead to it, on average."""
+    seen = unseen == 0.0
+    share = np.where(seen, total / np.maximum(sum_by(owner, total, num_states), TINY)[owner], 0.0)
+    usual = sum_by(candidate, share, num_states) / np.maximum(sum_by(candidate, seen.astype(float), num_states), 1.0)
+    base = np.where(seen, np.maximum(usual[candidate], 1e-4), 0.0)
+    return base / np.maximum(sum_by(owner, base, num_states), TINY)[owner]
+
+
+def _some_of(informed: BoolArray) -> BoolArray:
+    """Return at most `LEARNED_FROM` of the states, evenly spread."""
+    states = np.flatnonzero(informed)
+    if states.size <= LEARNED_FROM:
+        return informed.copy()
+    chosen = np.zeros(informed.size, dtype=bool)
+    chosen[states[np.linspace(0, states.size - 1, LEARNED_FROM).round().astype(np.int64)]] = True
+    return chosen
+
+
+def _weighted_means(keys: IntArray, weights: FloatArray, values: FloatArray, size: int) -> FloatArray:
+    """Return ``(size,)`` weighted means of the values that share a key; 0 where nothing has weight."""
+    total = sum_by(keys, weights, size)
+    return sum_by(keys, weights * values, size) / np.where(total > 0.0, total, 1.0)

@@ -1,0 +1,528 @@
+r"""Gibbs sampler of the hierarchical posterior of a model: mean rewards, noise and transition rows of all pairs.
+
+For each pair α is its mean reward and y = P·W the worth of its row, W a fixed guess of what successors are worth. The
+actions of a state are exchangeable,
+
+.. math:: (α_{sa}, y_{sa}) \sim N((β_s, ȳ_s), [τ_s^2, ρ τ_s κ_s; ρ τ_s κ_s, κ_s^2]),
+
+τ_s = t_s u_s and κ_s = g_s w_s in the state's own units (the noise of its rewards, the spread of W over its
+successors), t_s and g_s on grids, log t_s ~ N(m, ω²) with m and ω learned over all states, likewise g_s, and a share of
+the prior on "all actions alike". A reading has the variance v_sa ~ ν v_s / χ²_ν, v_s ~ Gamma(η, η / v₀), and
+β_s ~ N(μ, b²). Rows are P_sa ~ Dir(c_s p̄_s) with c_s = 1 / g_s² − 1, p̄_s ~ Dir(c₀ m_s): p̄_s is drawn by table counts,
+and a row that was drawn is tilted to the worth y that was drawn for it. Everything but scales is integrated out where a
+scale is drawn, and rows are drawn only for the draws that are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qposterior.model.kernels.compile import chain_kernel, inlined_kernel, kernel
+
+STEPS = np.exp(np.linspace(math.log(3e-3), math.log(1e3), 28))
+"""Grid of t: the spread of mean rewards over the actions of a state, in units of the noise."""
+
+CONCENTRATIONS = np.exp(np.linspace(math.log(6e4), math.log(3e-3), 22))
+SHARES = 1.0 / np.sqrt(1.0 + CONCENTRATIONS)
+"""Grid of g: the spread of worth over the actions of a state, as a share of the spread over successors."""
+
+FREEDOMS = np.array([2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 256.0])
+"""Grid of ν: how alike the noise of a state's actions is."""
+
+SHAPES = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0])
+"""Grid of η: how alike the noise of states is."""
+
+WIDTHS = np.exp(np.linspace(math.log(0.03), math.log(30.0), 24))
+"""Grid of b, in units of the spread of the states' mean rewards."""
+
+POOLED = np.exp(np.linspace(math.log(0.3), math.log(300.0), 13))
+"""Grid of c₀."""
+
+OWN = 8.0
+"""Readings that the variance of worth within the state counts for beside a pair's own."""
+
+FEW = 48
+"""Readings up to which table counts are drawn one by one; the rest from their first two moments."""
+
+LEAST_STATES = 4
+"""From which the spread of the states' mean rewards is learned; with fewer, β_s is free."""
+
+FREEDOM, SHAPE, NOISE, CENTRE, WIDTH, CORRELATION, TAU_LAW, KAPPA_LAW, ROW = range(9)
+NUM_HYPER = 9
+"""Places of ν, η, v₀, μ, b, ρ, the laws of t and g, and c₀ in the vector of hyper-parameters."""
+
+
+class Layout(NamedTuple):
+    """Pairs of states, candidates for successors of states, and edges: edge first_edge[k] + j leads to candidate j."""
+
+    first_pair: Any  # (S + 1,)
+    first_candidate: Any  # (S + 1,)
+    first_edge: Any  # (K + 1,)
+    first_seen: Any  # (K + 1,)  the edges of pair k that were seen are seen_edge[first_seen[k] : first_seen[k + 1]]
+    seen_edge: Any
+
+
+class Facts(NamedTuple):
+    """Sufficient statistics; rewards are centred on `offset` of their state, worth on the state's mean worth."""
+
+    count: Any  # (K,)
+    mean: Any  # (K,)
+    deviation: Any  # (K,)  Σ (r − mean)²
+    is_fixed: Any  # (K,)  pays the same every time
+    worth: Any  # (K,)  mean W of the successors seen
+    worth_deviation: Any  # (K,)  Σ n (W − worth)²
+    edge_count: Any  # (E,)
+    value: Any  # (C,)  W of the candidates
+    base: Any  # (C,)  m_s; 0 for candidates that were never seen from the state
+    unseen: Any  # (C,)  odds of such a candidate against all that were seen
+
+
+class Units(NamedTuple):
+    """Scales, and which parts of the hierarchy are learned."""
+
+    unit: Any  # (S,)  u_s
+    worth_unit: Any  # (S,)  w_s
+    worth_within: Any  # (S,)  variance of W over the successors of one pair
+    offset: Any  # (S,)
+    informed: Any  # (S,)  states with two tried actions or more
+    learned: Any  # (S,)  those of them that the laws of t, g and ρ are learned from
+    noise: float  # pooled variance within pairs
+    spread: float  # of the states' means; 0: neither b nor ν are learned
+    tempering: float  # weight of the evidence on variances, for kurtosis
+    rows_known: bool
+
+
+class State(NamedTuple):
+    """What the next sweep needs."""
+
+    variance: Any  # (K,)  v_k
+    level: Any  # (S,)  v_s
+    step: Any  # (S,)  place of t_s in its grid
+    share: Any  # (S,)  place of g_s
+    centre: Any  # (S, 2)  β_s less offset, ȳ_s
+    alpha: Any  # (K,)
+    pooled: Any  # (C,)  p̄_s
+    hyper: Any  # (NUM_HYPER,)
+
+
+@kernel
+def draw_index(log_weights, rng):
+    """Draw an index with probability ∝ exp(log_weights)."""
+    return draw_place(np.exp(log_weights - np.max(log_weights)), rng)
+
+
+@kernel
+def draw_place(weights, rng):
+    """Draw an index with probability ∝ weights."""
+    point = rng.random() * np.sum(weights)
+    for i in range(weights.size - 1):
+        point -= weights[i]
+        if point < 0.0:
+            return i
+    return weights.size - 1
+
+
+@kernel
+def draw_gamma(shape, rng):
+    """Draw from Gamma(shape, 1); 0 where it would be below e^−60, as nearly all are where shape is tiny."""
+    if shape >= 1.0:
+        return rng.standard_gamma(shape)
+    power = math.log(1.0 - rng.random()) / shape if shape > 0.0 else -np.inf
+    if power < -60.0:
+        return 0.0
+    return rng.standard_gamma(shape + 1.0) * math.exp(power)
+
+
+@kernel
+def draw_tables(concentration, number, rng):
+    r"""Draw how many tables are occupied by `number` guests of a Chinese restaurant.
+
+    The sum of independent Bernoulli(c / (c + i)), i = 0 … n − 1. Beyond `FEW` guests the rest of the sum is drawn as a
+    normal variate of its mean and variance, or, where either is rare, as a Poisson number of new tables or of guests
+    who find one. So the cost does not grow with the log.
+    """
+    guests = max(int(round(number)), 1)
+    first = min(guests, FEW)
+    tables = 1
+    for i in range(1, first):
+        tables += rng.random() * (concentration + i) < concentration
+    if guests == first:
+        return float(tables)
+    low, high, rest = concentration + first, concentration + guests, guests - first
+    # Differences of digamma and trigamma by their expansions: their arguments are above `FEW`.
+    mean = concentration * (math.log(high / low) - 0.5 / high + 0.5 / low)
+    mean = min(max(mean, 0.0), float(rest))
+    variance = mean - concentration**2 * (1.0 / low - 1.0 / high + 0.5 / low**2 - 0.5 / high**2)
+    if variance > 12.0:
+        tail = round(mean + math.sqrt(variance) * rng.standard_normal())
+    elif mean < 0.5 * rest:
+        tail = float(rng.poisson(mean))
+    else:
+        tail = float(rest - rng.poisson(rest - mean))
+    return float(tables) + min(max(tail, 0.0), float(rest))
+
+
+@inlined_kernel
+def worth_variance(k, within, facts):
+    """Variance of the mean worth of a pair's successors, its own evidence pooled with the state's."""
+    n = facts.count[k]
+    return (facts.worth_deviation[k] + OWN * within) / ((n + OWN - 1.0) * n)
+
+
+@kernel
+def gather(s, scales, start, layout, facts, variance):
+    r"""Return the sums over the tried pairs of a state that its evidence and its centres are made of.
+
+    With x = (mean, worth), M = Σ + noise: Σ M⁻¹ (three numbers), Σ M⁻¹x (two) and −½ Σ (log |M| + x'M⁻¹x), added to
+    `start`. `scales` are τ², ρτκ, κ² and the variance of worth within the state.
+    """
+    aa, ay, yy, within = scales
+    saa, say, syy, ha, hy, score = start
+    for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+        if facts.count[k] > 0.0:
+            a, d = aa + variance[k] / facts.count[k], yy + worth_variance(k, within, facts)
+            det = a * d - ay * ay
+            ia, ib, iy = d / det, -ay / det, a / det
+            saa += ia
+            say += ib
+            syy += iy
+            fa, fy = ia * facts.mean[k] + ib * facts.worth[k], ib * facts.mean[k] + iy * facts.worth[k]
+            ha += fa
+            hy += fy
+            score -= 0.5 * (math.log(det) + facts.mean[k] * fa + facts.worth[k] * fy)
+    return saa, say, syy, ha, hy, score
+
+
+@kernel
+def log_evidence(s, scales, start, layout, facts, variance):
+    """Return the log-likelihood of a state's readings, its α, y and their centres integrated out."""
+    saa, say, syy, ha, hy, score = gather(s, scales, start, layout, facts, variance)
+    det = saa * syy - say * say
+    return score + 0.5 * ((syy * ha * ha - 2.0 * say * ha * hy + saa * hy * hy) / det - math.log(det))
+
+
+@inlined_kernel
+def prior_of_centre(s, units, hyper):
+    """Return the start of `gather`: β_s ~ N(μ, b²), and ȳ_s thirty times as wide as W is."""
+    broad = 1.0 / hyper[CENTRE + 1] ** 2
+    vague = 1.0 / (30.0 * units.worth_unit[s]) ** 2
+    return broad, 0.0, vague, broad * (hyper[CENTRE] - units.offset[s]), 0.0, 0.0
+
+
+@inlined_kernel
+def scales_of(s, step, share, rho, units):
+    """Return τ², ρτκ, κ² and the variance of worth within the state."""
+    tau, kappa = STEPS[step] * units.unit[s], SHARES[share] * units.worth_unit[s]
+    return tau * tau, rho * tau * kappa, kappa * kappa, units.worth_within[s]
+
+
+@kernel
+def draw_scale(likelihood, law, place, units, rng):
+    """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state."""
+    log_prior, table = law
+    num_states, size = likelihood.shape
+    scores = log_prior.copy()
+    for s in range(num_states):
+        if units.informed[s]:
+            likelihood[s] = np.exp(likelihood[s] - np.max(likelihood[s]))
+        if units.learned[s]:
+            for h in range(scores.size):
+                total = 0.0
+                for g in range(size):
+                    total += table[h, g] * likelihood[s, g]
+                scores[h] += math.log(total + 1e-300)
+    chosen = draw_index(scores, rng)
+    for s in range(num_states):
+        if units.informed[s]:
+            place[s] = draw_place(table[chosen] * likelihood[s] + 1e-300, rng)
+        else:
+            place[s] = draw_place(table[chosen], rng)
+    return float(chosen)
+
+
+@kernel
+def scale_step(layout, facts, units, laws, state, rng):
+    """Draw t_s and g_s of all states with their laws, and ρ."""
+    num_states, rho = layout.first_pair.size - 1, state.hyper[CORRELATION]
+    likelihood = np.zeros((num_states, STEPS.size))
+    for s in range(num_states):
+        if units.informed[s]:
+            start = prior_of_centre(s, units, state.hyper)
+            for i in range(STEPS.size):
+                scales = scales_of(s, i, state.share[s], rho, units)
+                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
+    state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units, rng)
+    likelihood = np.zeros((num_states, SHARES.size))
+    for s in range(num_states):
+        if units.informed[s]:
+            start = prior_of_centre(s, units, state.hyper)
+            for i in range(SHARES.size):
+                scales = scales_of(s, state.step[s], i, rho, units)
+                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
+    state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, units, rng)
+    log_prior, correlations = laws[2]
+    scores = log_prior.copy()
+    for s in range(num_states):
+        if units.learned[s]:
+            start = prior_of_centre(s, units, state.hyper)
+            for i in range(correlations.size):
+                scales = scales_of(s, state.step[s], state.share[s], correlations[i], units)
+                scores[i] += log_evidence(s, scales, start, layout, facts, state.variance)
+    state.hyper[CORRELATION] = correlations[draw_index(scores, rng)]
+
+
+@kernel
+def draw_two(saa, say, syy, ha, hy, z, rng):
+    """Draw (a, y) from the normal with precision [saa, say; say, syy] and precision times mean (ha, hy).
+
+    `z` is the standardised variate of y.
+    """
+    det = saa * syy - say * say
+    mean_a, mean_y = (syy * ha - say * hy) / det, (saa * hy - say * ha) / det
+    y = mean_y + math.sqrt(saa / det) * z
+    a = mean_a - say / saa * (y - mean_y) + rng.standard_normal() / math.sqrt(saa)
+    return a, y
+
+
+@kernel
+def draw_pair(k, s, scales, z, facts, state, rng):
+    """Draw α and y of a tried pair given its state's centres and scales."""
+    aa, ay, yy, within = scales
+    det = aa * yy - ay * ay
+    ia, ib, iy = yy / det, -ay / det, aa / det
+    na, ny = facts.count[k] / state.variance[k], 1.0 / worth_variance(k, within, facts)
+    ca, cy = state.centre[s, 0], state.centre[s, 1]
+    ha, hy = ia * ca + ib * cy + na * facts.mean[k], ib * ca + iy * cy + ny * facts.worth[k]
+    return draw_two(ia + na, ib, iy + ny, ha, hy, z, rng)
+
+
+@kernel
+def centre_step(layout, facts, units, state, rng):
+    """Draw the centres of all states, α of all tried pairs, then μ and b."""
+    number, total, square = 0, 0.0, 0.0
+    for s in range(layout.first_pair.size - 1):
+        if layout.first_pair[s + 1] == layout.first_pair[s]:
+            continue
+        scales = scales_of(s, state.step[s], state.share[s], state.hyper[CORRELATION], units)
+        start = prior_of_centre(s, units, state.hyper)
+        saa, say, syy, ha, hy, _ = gather(s, scales, start, layout, facts, state.variance)
+        state.centre[s, 0], state.centre[s, 1] = draw_two(saa, say, syy, ha, hy, rng.standard_normal(), rng)
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if facts.count[k] > 0.0:
+                state.alpha[k] = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)[0]
+        number += 1
+        total += state.centre[s, 0] + units.offset[s]
+    if number < LEAST_STATES or units.spread == 0.0:
+        return
+    state.hyper[CENTRE] = total / number + state.hyper[WIDTH] / math.sqrt(number) * rng.standard_normal()
+    for s in range(layout.first_pair.size - 1):
+        if layout.first_pair[s + 1] > layout.first_pair[s]:
+            square += (state.centre[s, 0] + units.offset[s] - state.hyper[CENTRE]) ** 2
+    grid = WIDTHS * units.spread
+    scores = np.log(WIDTHS / (1.0 + WIDTHS**2)) - number * np.log(grid) - 0.5 * square / grid**2
+    state.hyper[WIDTH] = grid[draw_index(scores, rng)]
+
+
+@kernel
+def noise_step(layout, facts, units, state, rng):
+    """Draw the noise variances of pairs and states, ν, η and v₀."""
+    freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
+    num_pairs, logs, ratios = 0, 0.0, 0.0
+    num_states, level_logs, level_sum = 0, 0.0, 0.0
+    for s in range(layout.first_pair.size - 1):
+        rate, number = shape / centre, 0
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if facts.is_fixed[k] or facts.count[k] <= 0.0:
+                continue
+            n, gap = units.tempering * facts.count[k], facts.mean[k] - state.alpha[k]
+            scale = freedom * state.level[s] + units.tempering * facts.deviation[k] + n * gap**2
+            state.variance[k] = 0.5 * scale / rng.standard_gamma(0.5 * (freedom + n))
+            rate += 0.5 * freedom / state.variance[k]
+            number += 1
+        if number == 0:
+            continue
+        state.level[s] = rng.standard_gamma(shape + 0.5 * freedom * number) / rate
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if not (facts.is_fixed[k] or facts.count[k] <= 0.0):
+                ratio = state.level[s] / state.variance[k]
+                logs += math.log(ratio)
+                ratios += ratio
+        num_pairs += number
+        num_states += 1
+        level_logs += math.log(state.level[s])
+        level_sum += state.level[s]
+    if num_pairs == 0:
+        return
+    if units.spread > 0.0:
+        scores = np.zeros(FREEDOMS.size)
+        for i in range(FREEDOMS.size):
+            half = 0.5 * FREEDOMS[i]
+            scores[i] = num_pairs * (half * math.log(half) - math.lgamma(half)) + half * (logs - ratios)
+        state.hyper[FREEDOM] = FREEDOMS[draw_index(scores, rng)]
+    scores = np.zeros(SHAPES.size)
+    for i in range(SHAPES.size):
+        b = SHAPES[i]
+        scores[i] = num_states * (b * math.log(b / centre) - math.lgamma(b)) + b * (level_logs - level_sum / centre)
+    shape = SHAPES[draw_index(scores, rng)]
+    state.hyper[SHAPE] = shape
+    # v₀ is log-normal around the pooled variance, two units of log wide.
+    for _ in range(2):
+        proposal = centre * math.exp((0.2 + 1.0 / math.sqrt(shape * num_states)) * rng.standard_normal())
+        ratio = -num_states * shape * math.log(proposal / centre)
+        ratio -= shape * level_sum * (1.0 / proposal - 1.0 / centre)
+        ratio += 0.125 * (math.log(centre / units.noise) ** 2 - math.log(proposal / units.noise) ** 2)
+        if math.log(1.0 - rng.random()) < ratio:
+            centre = proposal
+    state.hyper[NOISE] = centre
+
+
+@kernel
+def pool_step(layout, facts, state, rng):
+    """Draw table counts, p̄_s of all states and c₀."""
+    scores, concentration = np.zeros(POOLED.size), state.hyper[ROW]
+    for s in range(layout.first_pair.size - 1):
+        start, stop = layout.first_candidate[s], layout.first_candidate[s + 1]
+        if stop - start <= 1:
+            state.pooled[start:stop] = 1.0
+            continue
+        c = CONCENTRATIONS[state.share[s]]
+        tables = np.zeros(stop - start)
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            for i in range(layout.first_seen[k], layout.first_seen[k + 1]):
+                edge = layout.seen_edge[i]
+                j = edge - layout.first_edge[k]
+                tables[j] += draw_tables(max(c * state.pooled[start + j], 1e-12), facts.edge_count[edge], rng)
+        occupied = np.sum(tables)
+        total = 0.0
+        for j in range(stop - start):
+            shape = tables[j] + concentration * facts.base[start + j] + occupied * facts.unseen[start + j]
+            state.pooled[start + j] = draw_gamma(shape, rng) + 1e-30
+            total += state.pooled[start + j]
+        for i in range(POOLED.size):
+            scores[i] += math.lgamma(POOLED[i])
+        for j in range(start, stop):
+            state.pooled[j] /= total
+            if facts.base[j] > 0.0:
+                for i in range(POOLED.size):
+                    a = POOLED[i] * facts.base[j]
+                    scores[i] += a * math.log(state.pooled[j]) - math.lgamma(a)
+    state.hyper[ROW] = POOLED[draw_index(scores, rng)]
+
+
+@kernel
+def draw_row(k, s, layout, facts, state, row, rng):
+    """Draw P_k ~ Dir(c p̄ + n_k) and return its worth, standardised by the mean and the variance of that law."""
+    start, first = layout.first_candidate[s], layout.first_edge[k]
+    c, width = CONCENTRATIONS[state.share[s]], layout.first_candidate[s + 1] - layout.first_candidate[s]
+    total, weight, mean, square = 0.0, 0.0, 0.0, 0.0
+    for j in range(width):
+        shape = c * state.pooled[start + j] + facts.edge_count[first + j]
+        row[j] = draw_gamma(shape, rng)
+        total += row[j]
+        weight += shape
+        mean += shape * facts.value[start + j]
+        square += shape * facts.value[start + j] ** 2
+    if total == 0.0:  # nothing was seen and c is tiny: the row is a corner
+        row[draw_place(state.pooled[start : start + width], rng)] = 1.0
+        total = 1.0
+    worth = 0.0
+    for j in range(width):
+        row[j] /= total
+        worth += row[j] * facts.value[start + j]
+    mean /= weight
+    variance = max(square / weight - mean * mean, 0.0) / (weight + 1.0)
+    return worth, (worth - mean) / math.sqrt(variance) if variance > 0.0 else 0.0
+
+
+@kernel
+def tilt(row, value, worth, target):
+    """Multiply a row by exp(t·value), normalised, so that it is worth `target`, or as near to that as it gets."""
+    top = 0.0
+    for j in range(row.size):
+        if row[j] > 0.0:
+            top = max(top, abs(value[j] - worth))
+    if top == 0.0:
+        return
+    t = 0.0
+    for _ in range(12):
+        total, first, second = 0.0, 0.0, 0.0
+        for j in range(row.size):
+            if row[j] == 0.0:
+                continue
+            gap = value[j] - worth
+            w = row[j] * math.exp(t * gap)
+            total += w
+            first += w * gap
+            second += w * gap * gap
+        first /= total
+        second = second / total - first * first
+        miss = target - worth - first
+        if abs(miss) < 1e-7 * top or second < 1e-12 * top * top:
+            break
+        # Newton's step, at most two units of the exponent; beyond twenty nothing is left but the best or the worst.
+        t += min(max(miss / second, -2.0 / top), 2.0 / top)
+        t = min(max(t, -20.0 / top), 20.0 / top)
+    total = 0.0
+    for j in range(row.size):
+        if row[j] > 0.0:
+            row[j] *= math.exp(t * (value[j] - worth))
+            total += row[j]
+    for j in range(row.size):
+        row[j] /= total
+
+
+@kernel
+def draw_model(layout, facts, units, state, rows, rewards, rng):
+    """Draw all rows and mean rewards given scales, centres, noise and p̄."""
+    rho = state.hyper[CORRELATION]
+    for s in range(layout.first_pair.size - 1):
+        start, stop = layout.first_candidate[s], layout.first_candidate[s + 1]
+        if layout.first_pair[s + 1] == layout.first_pair[s]:
+            continue
+        scales = scales_of(s, state.step[s], state.share[s], rho, units)
+        row, value = np.zeros(stop - start), facts.value[start:stop]
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            first, is_tried = layout.first_edge[k], facts.count[k] > 0.0
+            row[:] = 0.0
+            if units.rows_known and is_tried:
+                for j in range(stop - start):
+                    row[j] = facts.edge_count[first + j] / facts.count[k]
+                alpha, _ = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)
+            elif is_tried:
+                worth, z = draw_row(k, s, layout, facts, state, row, rng)
+                alpha, y = draw_pair(k, s, scales, z, facts, state, rng)
+                tilt(row, value, worth, y)
+            else:
+                if units.rows_known:  # one successor, as all that were tried have
+                    row[draw_place(state.pooled[start:stop], rng)] = 1.0
+                    worth = np.sum(row * value)
+                else:
+                    worth, _ = draw_row(k, s, layout, facts, state, row, rng)
+                slope = scales[1] / scales[2] * (worth - state.centre[s, 1])
+                spread = math.sqrt(scales[0] * (1.0 - rho * rho))
+                alpha = state.centre[s, 0] + slope + spread * rng.standard_normal()
+            rewards[k] = alpha + units.offset[s]
+            for j in range(stop - start):
+                rows[first + j] = row[j]
+
+
+@chain_kernel
+def model_chain(layout, facts, units, laws, state, rows, rewards, warm_up, rng):
+    """Run one chain: `warm_up` sweeps, then one sweep for each of the draws ``rows[i]``, ``rewards[i]``.
+
+    Return ``(D, NUM_HYPER)`` the hyper-parameters of the draws.
+    """
+    trace = np.zeros((rows.shape[0], NUM_HYPER))
+    for i in range(-warm_up, rows.shape[0]):
+        scale_step(layout, facts, units, laws, state, rng)
+        centre_step(layout, facts, units, state, rng)
+        noise_step(layout, facts, units, state, rng)
+        if not units.rows_known:
+            pool_step(layout, facts, state, rng)
+        if i >= 0:
+            draw_model(layout, facts, units, state, rows[i], rewards[i], rng)
+            trace[i] = state.hyper
+    return trace

@@ -1,0 +1,140 @@
+"""`ModelPrior`: a hierarchical prior on the model itself. Its posterior is drawn, and each draw is solved for Q*."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qposterior.checks import check_count, check_number, check_type
+from qposterior.errors import InvalidInputError
+from qposterior.model.hierarchy import Hierarchy, build_hierarchy
+from qposterior.model.kernels.compile import ALL_THREADS
+from qposterior.model.kernels.hierarchy import (
+    NUM_HYPER,
+    SHARES,
+    STEPS,
+    model_chain,
+)
+from qposterior.model.solve_models import policy_values, solve_models
+from qposterior.world.arrays import FloatArray
+from qposterior.world.experience import Experience
+from qposterior.world.models import ModelDraws
+from qposterior.world.sums import PairSums
+
+SPREADS = (0.1, 0.5, 1.0, 2.0)
+"""Grid of ω: how much the scales of states may differ, in units of log."""
+
+CORRELATIONS = {-0.99: 0.1, -0.95: 0.1, -0.8: 0.1, -0.5: 0.1, 0.0: 0.4, 0.5: 0.1, 0.8: 0.1}
+"""Grid of ρ with its prior: 0 for rewards and successors that have nothing to do with each other."""
+
+CHAINS = 4
+WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
+"""Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
+
+LONGEST = 0.99
+"""Discount at which successors are valued for that guess: at 1 a mean model may have no finite solution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPrior:
+    r"""The actions of a state resemble each other by a degree that is learned, and states resemble each other.
+
+    Mean rewards ρ_sa ~ N(β_s, τ_s²), β_s ~ N(μ, b²); what successors are worth varies over the actions of a state by
+    κ_s, and goes with their rewards by a correlation; rows P_sa ~ Dir(c_s p̄_s), p̄_s ~ Dir(c₀ m_s); noise variances
+    v_sa ~ ν v_s/χ²_ν. All scales are learned and free of units: `reward_scale` and `row_scale` are the medians of the
+    half-Cauchy priors of τ_s over the noise, and of c_s^(−1/2); `alike` is the prior probability that all actions pay
+    the same, and that all lead to the same. It is no density over Q: it has draws only.
+    """
+
+    reward_scale: float = 1.0
+    row_scale: float = 1.0
+    alike: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_number("reward_scale", self.reward_scale, "(0, inf)")
+        check_number("row_scale", self.row_scale, "(0, inf)")
+        check_number("alike", self.alike, "(0, 1)")
+
+    def draw(self, seen: Experience, num: int, rng: np.random.Generator) -> ModelDraws:
+        """Return `num` models from the posterior given an experience, from `CHAINS` chains, one after the other."""
+        check_type("seen", seen, Experience)
+        check_count("num", num, CHAINS)
+        if seen.num_observed == 0:
+            raise InvalidInputError("a prior on the model needs at least one reading; nothing was seen yet")
+        return self.draw_from(seen.sums(), num, rng)
+
+    def draw_from(self, sums: PairSums, num: int, rng: np.random.Generator) -> ModelDraws:
+        """Return `num` models given sums.
+
+        What successors are worth to the logged policy tells how much the actions of a state differ in a first, short
+        run; the second one takes what they are worth to the optimal policy of the first run's mean model.
+        """
+        length = -(-num // CHAINS)
+        hierarchy = build_hierarchy(sums, logged_values(sums))
+        first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
+        hierarchy = build_hierarchy(sums, optimal_values(first.mean()))
+        return self._run(hierarchy, length, WARM_UP, rng, num=num)
+
+    def laws(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
+        concentration = SHARES / np.sqrt(1.0 - SHARES**2)
+        return (
+            _grid_law(np.log(STEPS), STEPS / self.reward_scale, self.alike),
+            _grid_law(np.log(SHARES), concentration / self.row_scale, self.alike),
+            (np.log(list(CORRELATIONS.values())), np.array(list(CORRELATIONS))),
+        )
+
+    def _run(
+        self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator, *, num: int | None = None
+    ) -> ModelDraws:
+        layout, facts, units = hierarchy.layout, hierarchy.facts, hierarchy.units
+        rows = np.zeros((CHAINS * length, facts.edge_count.size), dtype=np.float32)
+        rewards = np.zeros((CHAINS * length, facts.count.size))
+        laws = self.laws()
+
+        def run_chain(chain: int, stream: np.random.Generator) -> FloatArray:
+            part = slice(chain * length, (chain + 1) * length)
+            state = hierarchy.start(stream)
+            return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
+
+        with ThreadPoolExecutor(min(CHAINS, ALL_THREADS)) as pool:
+            list(pool.map(run_chain, range(CHAINS), rng.spawn(CHAINS)))
+        models = hierarchy.models(rows, rewards)
+        return models if num is None or num == models.num_draws else hierarchy.models(rows[:num], rewards[:num])
+
+
+def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> tuple[FloatArray, FloatArray]:
+    """Return the half-Cauchy prior on the centre of a law of log-scales, and the laws, the last of which is "alike"."""
+    law = [np.exp(-0.5 * ((logs - centre) / spread) ** 2) for centre in logs for spread in SPREADS]
+    density = np.repeat(relative / (1.0 + relative**2), len(SPREADS))
+    log_prior = np.append(np.log(density / density.sum()) + math.log1p(-alike), math.log(alike))
+    table = np.vstack([[weights / weights.sum() for weights in law], np.eye(logs.size)[:1]])
+    return log_prior, table
+
+
+def logged_policy(sums: PairSums) -> FloatArray:
+    """Return ``(K,)`` how often each action was taken in its state; uniform where nothing was."""
+    space = sums.space
+    total = np.bincount(space.pair_state, sums.count, minlength=space.num_states)[space.pair_state]
+    uniform = 1.0 / np.diff(space.first_pair)[space.pair_state]
+    return np.where(total > 0.0, sums.count / np.where(total > 0.0, total, 1.0), uniform)
+
+
+def logged_values(sums: PairSums) -> FloatArray:
+    """Return ``(S,)`` what states are worth to the logged policy where frequencies are rows and means are rewards."""
+    models = build_hierarchy(sums, np.zeros(sums.space.num_states)).estimate()
+    return np.asarray(policy_values(_discounted(models), logged_policy(sums))[0])
+
+
+def optimal_values(model: ModelDraws) -> FloatArray:
+    """Return ``(S,)`` the optimal values of one model."""
+    solved = solve_models(_discounted(model))
+    return np.asarray(model.space.maximum(solved.q)[0])
+
+
+def _discounted(models: ModelDraws) -> ModelDraws:
+    space = models.space
+    return replace(models, space=replace(space, discount=min(space.discount, LONGEST)))
