@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from qposterior.logs.files import Policy
     from qposterior.logs.fit import Fit, fit
     from qposterior.model.likelihood import Noise
+    from qposterior.model.model_prior import ModelPrior
     from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
     from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool
     from qposterior.world.experience import Experience
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 _HOME = {
     "BoundedPrior": "model.prior",
     "GaussianPrior": "model.prior",
+    "ModelPrior": "model.model_prior",
     "AnnealedSettings": "inference.smc.annealed",
     "HMCSettings": "inference.hmc",
     "MoveSettings": "inference.smc.one_step",
@@ -108,6 +110,7 @@ __all__ = [
     "HMCSettings",
     "InvalidInputError",
     "MissingExtraError",
+    "ModelPrior",
     "MoveSettings",
     "NoUniqueSolutionError",
     "Noise",

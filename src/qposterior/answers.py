@@ -17,8 +17,9 @@ from qposterior.checks import make_rng as make_rng
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
 from qposterior.inference.trust import FEWEST_DRAWS
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.files import load_arrays, reading, save_arrays
+from qposterior.world.models import ModelDraws
 from qposterior.world.space import StateActionSpace
 
 FORMAT = "qposterior-posterior 1"
@@ -44,6 +45,8 @@ class Posterior:
     noise_scale: FloatArray | None = None  # (N,)  draws of a learned reward scale
     exact_tables: FloatArray | None = None  # (3, K)  exact P(optimal), mean and sd
     enumeration: Enumeration | None = field(default=None, repr=False)
+    models: ModelDraws | None = field(default=None, repr=False)  # the model of each draw, where models were drawn
+    choosing: BoolArray | None = field(default=None, repr=False)  # (N,)  draws on which a policy may be chosen
 
     def __post_init__(self) -> None:
         check_type("space", self.space, StateActionSpace)
@@ -159,6 +162,8 @@ class Posterior:
             diagnostics={"effective_draws": effective} | judged,
             exact_tables=None,  # the exact numbers belong to the old weights
             enumeration=None,
+            models=None,  # policies are valued over draws of equal weight
+            choosing=None,
             chains=1,
         )
 
@@ -202,7 +207,10 @@ class Posterior:
     # -- files and friends ---------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the posterior to one `.npz` file, whole or not at all; an existing file is kept unless told."""
+        """Write the posterior to one `.npz` file, whole or not at all; an existing file is kept unless told.
+
+        Models are not written: draws of Q* are.
+        """
         facts = {name: getattr(self, name) for name in FACTS}
         facts |= {"format": FORMAT, "discount": self.space.discount}
         arrays: dict[str, Any] = {"draws": self.draws, "weights": self.weights}

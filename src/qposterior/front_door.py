@@ -11,7 +11,7 @@ import numpy as np
 
 from qposterior.answers import Posterior, make_rng
 from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, shown
-from qposterior.errors import InvalidInputError, QPosteriorError, name_states, unknown_name
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError, QPosteriorError, name_states, unknown_name
 from qposterior.inference.exact import MOST_CELLS, Enumeration
 from qposterior.inference.hmc import Chains, HMCSettings, run_hmc, scout
 from qposterior.inference.joint import CHAINS, JointDraws, run_joint
@@ -20,16 +20,21 @@ from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
-from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, distrust
+from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, describe_draws, distrust
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
+from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
+from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict
 from qposterior.model.reward import RewardTarget
+from qposterior.model.solve_models import solve_models
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
 from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool, UncertainTarget
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
+from qposterior.world.models import ModelDraws
+from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import inescapable_set
 from qposterior.world.transitions import TransitionTable, check_rows
 
@@ -46,6 +51,16 @@ USED_BY = {
 Settings = TypeVar("Settings", HMCSettings, AnnealedSettings, OneLookSettings)
 CHECKED_CELLS, CHECKED_PAIRS = 64, 64
 """Up to this size what was sampled is checked against enumeration, which costs a fraction of the sampling there."""
+
+CHECKED_MODEL_PAIRS = 400
+"""Pairs on which the chains that draw models are compared, evenly spread where there are more."""
+
+FEWEST_MODELS = 50
+MOST_LEFT_OUT = 0.05
+MANY_LEFT_OUT = (
+    "{:.0%} of the models that were drawn have no finite solution at discount 1 and were left out: in those a loop "
+    "pays, or a state has no way out; use a discount below 1, or name more goals"
+)
 
 SMALLEST_ISLAND = 125
 """Particles of an island of the sequential sampler, at least: smaller ones lose modes."""
@@ -78,6 +93,7 @@ def posterior(
     """Return the posterior of Q* given an experience.
 
     - `prior`: `GaussianPrior` (default), `BoundedPrior`, or `RewardPrior` (needs `transitions`, the rows of all pairs).
+      A `ModelPrior` draws models and solves each: it takes `particles`, `seed`, and "empirical" transitions.
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean; then there is no tolerance.
     - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
@@ -100,6 +116,9 @@ def posterior(
     given = dict(locals())
     _check_each(given)
     _check_all_are_used(given)
+    if isinstance(prior, ModelPrior):
+        known = seen.with_frequencies() if transitions == "empirical" else seen
+        return _announced(model_posterior(known, prior, particles, make_rng(seed)))
     chain_settings = _settings_of(HMCSettings, settings) if method in ("hmc", "tempering") else None
     likelihood: Likelihood = Tolerance(tolerance=tolerance, kernel=kernel) if noise is None else noise
     rows = _unknown_rows(seen, transitions, prior, method, coordinates)
@@ -167,6 +186,55 @@ def posterior(
     return _announced(sampled)
 
 
+def model_posterior(seen: Experience, prior: ModelPrior, particles: int, rng: np.random.Generator) -> Posterior:
+    """Return the posterior of Q* under a prior on the model: models are drawn, and each is solved.
+
+    Models without a finite solution (at discount 1: a loop pays, or a state has no way out) are left out, which
+    conditions the posterior on there being one: `diagnostics["left_out"]` is their share.
+    """
+    return solved_posterior(prior.draw(seen, particles, rng), CHAINS_OF_MODELS, method="model", prior=prior)
+
+
+def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: ModelPrior | None = None) -> Posterior:
+    """Return the posterior of Q* that draws of models, chain after chain, stand for."""
+    solutions = solve_models(models)
+    left_out = solutions.num_unsolved / models.num_draws
+    chain = np.arange(models.num_draws) * chains // models.num_draws
+    choosing = np.zeros(models.num_draws, dtype=bool)
+    for number in range(chains):
+        solved = np.flatnonzero((chain == number) & solutions.solved)
+        choosing[solved[: (solved.size + 1) // 2]] = True
+    kept = np.flatnonzero(solutions.solved)
+    if kept.size < FEWEST_MODELS:
+        raise NoUniqueSolutionError(
+            f"only {kept.size} of {models.num_draws} models that were drawn have a finite solution: with discount 1 a "
+            "loop pays in the others, or some state has no way to a goal; use a discount below 1, or name more goals",
+            states=(),
+        )
+    q = np.asarray(solutions.q[kept], dtype=float)
+    facts = {"left_out": left_out, "total_draws": models.num_draws} | _agreement(models.space, q, chain[kept], chains)
+    reason = distrust(facts, models.space) or (MANY_LEFT_OUT.format(left_out) if left_out > MOST_LEFT_OUT else None)
+    return Posterior(
+        space=models.space,
+        draws=q,
+        weights=np.full(kept.size, 1.0 / kept.size),
+        method=method,
+        diagnostics=facts | _judged(reason),
+        settings={} if prior is None else {"prior": prior.describe()},
+        models=models if kept.size == models.num_draws else models.part(kept),
+        choosing=choosing[kept],
+    )
+
+
+def _agreement(space: StateActionSpace, q: FloatArray, chain: IntArray, chains: int) -> dict[str, Any]:
+    """Return how well the chains agree: on Q* and on which pairs are greedy, of at most `CHECKED_MODEL_PAIRS` pairs."""
+    length = int(np.bincount(chain, minlength=chains).min())
+    rows = np.stack([np.flatnonzero(chain == number)[:length] for number in range(chains)])
+    some = np.unique(np.linspace(0, space.num_pairs - 1, CHECKED_MODEL_PAIRS).round().astype(np.int64))
+    shares = space.optimal_share(q)[:, some]
+    return describe_draws(q[:, some][rows], shares[rows])
+
+
 def _with_table(seen: Experience, table: TransitionTable) -> Experience:
     """Return the experience with the rows of a table that has one for each pair."""
     return seen.with_rows({int(k): table.row(int(k)) for k in seen.observed_pairs})
@@ -226,7 +294,8 @@ def _cross_checked(
 def _check_each(given: dict[str, Any]) -> None:
     """Raise where an argument of `posterior` is not what it must be, whatever the others are."""
     check_type("seen", given["seen"], Experience)
-    check_prior(given["prior"])
+    if not isinstance(given["prior"], ModelPrior):
+        check_prior(given["prior"])
     check_choice("method", given["method"], METHODS)
     check_choice("coordinate system", given["coordinates"], COORDINATES)
     for name in ("particles", "max_cells"):
@@ -264,6 +333,15 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
         raise InvalidInputError(f"a kernel belongs to a tolerance, not to noise; leave kernel={shown(kernel)} out")
     if kernel == "uniform" and not is_tolerant:
         raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
+    if isinstance(given["prior"], ModelPrior):
+        defaults = {"tolerance": 0.0, "method": "hmc", "coordinates": "bellman", "kernel": "gaussian"}
+        others = {name: given[name] for name in ("noise", "features", "settings", "progress_fn")}
+        for name, value in (defaults | dict.fromkeys(others)).items():
+            if np.ndim(given[name]) or given[name] != value:
+                raise InvalidInputError(f"{name} is for a prior on Q, not for a ModelPrior; leave it out")
+        if given["transitions"] not in (None, "dirichlet", "empirical"):
+            raise InvalidInputError('with a ModelPrior transitions are "dirichlet" (drawn) or "empirical"')
+        return
     if isinstance(given["prior"], RewardPrior):
         if method != "hmc" or coordinates != "bellman":
             raise InvalidInputError(

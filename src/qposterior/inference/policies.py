@@ -13,10 +13,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from qposterior.checks import check_count, check_mask, check_number, check_numbers, check_type
+from qposterior.checks import check_count, check_mask, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.solve_models import ModelSolver, check_policy, solve_models
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
+from qposterior.model.solve_models import logged_policy as logged_policy
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.mdp import initial_distribution
 from qposterior.world.models import ModelDraws
 from qposterior.world.space import TIE, StateActionSpace
@@ -147,6 +148,7 @@ def recommend(
     given: Mapping[str, FloatArray] | None = None,
     risk: str = "mean",
     cautious: float | None = None,
+    allowed: BoolArray | None = None,
 ) -> Policies:
     """Return the recommended policy and the values of it, of the logged policy and of those given.
 
@@ -157,6 +159,7 @@ def recommend(
     other half. `half` is True for draws that choose; those of Markov chains must be split within each chain
     (`first_halves`), by default the draws count as independent and the first half chooses. `q` is ``(D, K)`` Q* of the
     draws as `solve_models` returns it, where it is at hand: models without a solution, nan there, are left out.
+    `allowed` is a ``(K,)`` mask of the pairs that may be recommended, by default all.
     """
     check_type("models", models, ModelDraws)
     space, measure = models.space, Risk.parse(risk)
@@ -168,7 +171,13 @@ def recommend(
         q = solve_models(models).q
     optimum = _start_optimum(models, q, begin)
     chooses = _choosing(half, np.isfinite(optimum))
-    judge = Judge(solver=solver, start=begin, draws=np.flatnonzero(chooses & np.isfinite(optimum)), risk=measure)
+    judge = Judge(
+        solver=solver,
+        start=begin,
+        draws=np.flatnonzero(chooses & np.isfinite(optimum)),
+        risk=measure,
+        allowed=_allowed(space, allowed),
+    )
     candidates = {LOGGED: usual, **judge.candidates(q), **others}
     origin = max(candidates, key=lambda name: judge.score(candidates[name]))  # the first of equals: the logged one
     policy = judge.improved(candidates[origin])
@@ -207,14 +216,6 @@ def first_halves(num_draws: int, num_chains: int) -> BoolArray:
     return np.tile(np.arange(length) < (length + 1) // 2, num_chains)
 
 
-def logged_policy(space: StateActionSpace, count: FloatArray) -> FloatArray:
-    """Return ``(K,)`` frequencies of the actions of each state; where nothing was counted all are equally likely."""
-    times = check_numbers("count", count)
-    total = sum_by(space.pair_state, times, space.num_states)[space.pair_state]
-    number = np.diff(space.first_pair)[space.pair_state]
-    return np.where(total > 0.0, times / np.where(total > 0.0, total, 1.0), 1.0 / number)
-
-
 def start_values(solver: ModelSolver, policy: FloatArray, start: FloatArray, draws: IntArray) -> FloatArray:
     """Return ``(D,)`` Σ_s start(s) V^π(s) in the models of these numbers; −inf where the policy never ends."""
     begins = np.flatnonzero(start)
@@ -231,6 +232,7 @@ class Judge:
     start: FloatArray  # (S,)
     draws: IntArray  # the numbers of the draws that choose
     risk: Risk
+    allowed: BoolArray  # (K,)  pairs that may be taken
 
     @property
     def space(self) -> StateActionSpace:
@@ -256,14 +258,22 @@ class Judge:
 
     def candidates(self, q: FloatArray) -> dict[str, FloatArray]:
         """Return the greedy policy of E Q* and the optimum of the mean model."""
-        space, total = self.space, np.zeros(self.space.num_pairs)
+        total = np.zeros(self.space.num_pairs)
         for block in self.solver.models.blocks(self.draws):
             total += q[block].sum(axis=0, dtype=np.float64)
-        found = {GREEDY: space.optimal_share(total / self.draws.size, "lowest")}
+        found = {GREEDY: self._best(total / self.draws.size)}
         mean = solve_models(self.solver.models.mean(self.draws))
         if mean.num_unsolved == 0:
-            found[MEAN_MODEL] = space.optimal_share(mean.q[0], "lowest")
+            found[MEAN_MODEL] = self._best(mean.q[0])
         return found
+
+    def _best(self, values: FloatArray) -> FloatArray:
+        """Return the policy that takes the best allowed pair of each state, the first of equals."""
+        return self.space.optimal_share(self._lowered(values), "lowest")
+
+    def _lowered(self, values: FloatArray) -> FloatArray:
+        """Return the values with those of pairs that are not allowed below all others."""
+        return np.where(self.allowed, values, values.min() - np.ptp(values) - 1.0)
 
     def improved(self, policy: FloatArray) -> FloatArray:
         """Return a policy that changes in single states improve no further, as far as `MOST_TRIALS` go.
@@ -293,7 +303,7 @@ class Judge:
         """Yield changed policies, the most promising ones first."""
         space = self.space
         values = self.values(policy)
-        slope = self.solver.slopes(policy, self.start, self.risk.weights(values), self.draws)
+        slope = self._lowered(self.solver.slopes(policy, self.start, self.risk.weights(values), self.draws))
         best = space.maximum(slope)
         pairs = np.flatnonzero(space.optimal_share(slope, "lowest"))  # one of each state
         worth = best[space.pair_state[pairs]]
@@ -325,8 +335,8 @@ class Judge:
         usual = space.optimal_share(logged, "lowest")
         for number in range(CAUTIOUS_ROUNDS + space.num_states):
             better, mean = self._compared_to(usual, policy)
-            allowed = (better >= level) & ((policy == 1.0) | (number < CAUTIOUS_ROUNDS))
-            rank = np.select([allowed & (policy == 1.0), allowed, usual == 1.0], [np.inf, mean, LAST], -np.inf)
+            surely = self.allowed & (better >= level) & ((policy == 1.0) | (number < CAUTIOUS_ROUNDS))
+            rank = np.select([surely & (policy == 1.0), surely, usual == 1.0], [np.inf, mean, LAST], -np.inf)
             following = np.where(differs[space.pair_state], _taking(space, space.greedy(rank)), policy)
             if np.array_equal(following, policy):
                 break
@@ -343,6 +353,15 @@ class Judge:
             better += np.sum(q > q[:, reference[space.pair_state]], axis=0)
             total += q.sum(axis=0)
         return better / self.draws.size, total / self.draws.size
+
+
+def _allowed(space: StateActionSpace, allowed: BoolArray | None) -> BoolArray:
+    """Return the mask of the pairs that may be recommended; in a state without one all may."""
+    if allowed is None:
+        return np.ones(space.num_pairs, dtype=np.bool_)
+    mask = check_mask("allowed", allowed, (space.num_pairs,))
+    none = np.bincount(space.pair_state, mask, minlength=space.num_states) == 0
+    return np.asarray(mask | none[space.pair_state])
 
 
 def _taking(space: StateActionSpace, actions: IntArray) -> FloatArray:

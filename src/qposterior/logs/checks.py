@@ -11,6 +11,7 @@ from qposterior.answers import Posterior
 from qposterior.front_door import free_loop
 from qposterior.logs.choices import Chosen
 from qposterior.logs.read import Log
+from qposterior.model.prior import BoundedPrior, GaussianPrior
 
 SUSPECT = 1e-3
 """A p-value below this is reported as a misfit."""
@@ -38,10 +39,14 @@ class Check:
 
 def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post, chosen), _free_loop(chosen, post)]
-    if chosen.rewards == "noisy":
+    checks: list[Check | None] = [_sampler(post, chosen)]
+    if chosen.method == "q":
+        checks.append(_free_loop(chosen, post))
+    else:
+        checks.append(_left_out(post))
+    if chosen.rewards == "noisy" and chosen.method == "q":
         checks.append(_equal_noise(log))
-    elif int(np.sum(log.count > 1)) == 0:
+    elif chosen.rewards == "deterministic" and int(np.sum(log.count > 1)) == 0:
         words = (
             "every pair was tried once, so nothing tells whether rewards are the same each time, and P(best) takes "
             "them to be; if they vary, give --rewards noisy, and try again what matters"
@@ -58,6 +63,9 @@ def _sampler(post: Posterior, chosen: Chosen) -> Check:
     if not post.trusted:
         pair = facts.get("worst_pair")
         where = "" if pair is None else f", least sure in {chosen.states[int(post.space.pair_state[pair])]}"
+        if chosen.method != "q":
+            words = f"there is no answer: {facts['distrust']}{where}"
+            return Check(name="computation", fits=False, words=words)
         advice = ["group states that were rarely visited", "give another width of the prior (--prior gaussian:scale=…)"]
         if chosen.transitions == "dirichlet":
             advice.append("take the frequencies for the rows (--transitions empirical)")
@@ -69,10 +77,23 @@ def _sampler(post: Posterior, chosen: Chosen) -> Check:
     return Check(name="computation", fits=post.trusted, words=words)
 
 
+def _left_out(post: Posterior) -> Check | None:
+    """Which share of the models that were drawn had no solution, which conditions the answer on there being one?"""
+    share = float(post.diagnostics.get("left_out", 0.0))
+    if share == 0.0:
+        return None
+    words = (
+        f"{share:.1%} of the models that were drawn were left out: without a discount a loop pays in them, or a state "
+        "has no way out; all numbers are conditional on there being an end"
+    )
+    return Check(name="ends", fits=post.trusted, words=words)
+
+
 def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
     """Does the answer circle for ever at a reward of about 0, as a prior on Q and a discount below 1 make it?"""
     # The prior is as wide as returns are here, so that its scale alone would call every reward small.
     at_most = ABOUT_ZERO * float(np.abs(chosen.seen.reward_mean).max(initial=0.0))
+    assert isinstance(chosen.prior, GaussianPrior | BoundedPrior)
     loop = free_loop(chosen.seen, chosen.prior, at_most=at_most)
     space = post.space
     share = post.prob_optimal_table()[space.pair_state[loop], space.pair_action[loop]]

@@ -10,10 +10,12 @@ import numpy as np
 
 from qposterior.checks import check_choice, check_count, check_list, check_number, check_type, shown
 from qposterior.errors import InvalidInputError
+from qposterior.inference.policies import Risk
 from qposterior.logs.columns import LogError, canonical_label, quoted
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.model_prior import ModelPrior
+from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
@@ -21,9 +23,19 @@ from qposterior.world.solve import check_uniqueness
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import steps_to
 
+METHODS = ("model", "q", "bootstrap")
 REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "dirichlet", "empirical"), ("seen", "all")
+DRAWS = {"model": 2000, "q": 4000, "bootstrap": 2000}
+"""Draws that are returned unless told: of models one half chooses a policy and the other values it."""
 DISCOUNT = 0.99
 UNKNOWN_ACTION = "(nothing tried)"
+WORDS = {
+    "model": "rewards and transitions are learned, the actions of a state by comparison with each other, and each draw "
+    "of them is solved",
+    "q": "Q is drawn under a prior on Q itself",
+    "bootstrap": "the log is drawn anew many times and each is solved: a bootstrap, for comparison, which finds gains "
+    "that do not exist",
+}
 PRIOR_WIDTH = 2.0
 
 
@@ -32,18 +44,23 @@ class FitSettings:
     """What may be set; None is chosen from the data."""
 
     goals: tuple[str, ...] = ()
+    method: str | None = None
     rewards: str | None = None
     transitions: str | None = None
     discount: float | None = None
-    prior: GaussianPrior | BoundedPrior | None = None
+    prior: GaussianPrior | BoundedPrior | ModelPrior | None = None
     noise: Noise | None = None
-    actions: str = "seen"
-    particles: int = 4000
+    actions: str | None = None
+    particles: int | None = None
+    risk: str = "mean"
+    cautious: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if any(not isinstance(label, str) for label in check_list("goals", self.goals, "labels")):
             raise InvalidInputError(f"goals must be labels of states, as text, got {shown(self.goals)}")
+        if self.method is not None:
+            check_choice("method", self.method, METHODS)
         if self.rewards is not None:
             check_choice("kind of rewards", self.rewards, REWARDS)
         if self.transitions is not None:
@@ -51,12 +68,41 @@ class FitSettings:
         if self.discount is not None:
             check_number("discount", self.discount, "(0, 1]")
         if self.prior is not None:
-            check_type("prior", self.prior, (GaussianPrior, BoundedPrior))
+            check_type("prior", self.prior, (GaussianPrior, BoundedPrior, ModelPrior))
         if self.noise is not None:
             check_type("noise", self.noise, Noise)
-        check_choice("choice of actions", self.actions, ACTIONS)
-        check_count("particles", self.particles, 100)
+        if self.actions is not None:
+            check_choice("choice of actions", self.actions, ACTIONS)
+        if self.particles is not None:
+            check_count("particles", self.particles, 100)
+        Risk.parse(self.risk)
+        if self.cautious is not None:
+            check_number("cautious", self.cautious, "(0, 1)")
         check_count("seed", self.seed, 0)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Raise for settings that nothing would look at."""
+        method = self.chosen_method
+        on_q = {"prior": isinstance(self.prior, GaussianPrior | BoundedPrior), "noise": self.noise is not None}
+        for name, is_given in on_q.items():
+            if is_given and method != "q":
+                raise InvalidInputError(f'this {name} is for method "q", not for {method!r}; leave one of them out')
+        if isinstance(self.prior, ModelPrior) and method != "model":
+            raise InvalidInputError(f'a ModelPrior is for method "model", not for {method!r}; leave one of them out')
+        if method == "q" and (self.risk != "mean" or self.cautious is not None):
+            raise InvalidInputError('risk and cautious need draws of the model; leave method="q" out')
+
+    @property
+    def chosen_method(self) -> str:
+        """The method, told or chosen: a prior or noise of Q asks for the posterior under a prior on Q."""
+        is_on_q = isinstance(self.prior, GaussianPrior | BoundedPrior) or self.noise is not None
+        return self.method or ("q" if is_on_q else "model")
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws are asked for."""
+        return self.particles or DRAWS[self.chosen_method]
 
 
 @dataclass(kw_only=True)
@@ -69,9 +115,12 @@ class Chosen:
     rewards: str
     transitions: str
     discount: float
-    prior: GaussianPrior | BoundedPrior
+    method: str
+    prior: GaussianPrior | BoundedPrior | ModelPrior | None
     noise: Noise | None
     start: FloatArray  # (S,)  where episodes begin
+    risk: str = "mean"
+    cautious: float | None = None
     words: list[str] = field(default_factory=list)
     untried: list[tuple[str, str]] = field(default_factory=list)  # (state, action) that were never tried
 
@@ -81,7 +130,10 @@ class Chosen:
             "rewards": self.rewards,
             "transitions": self.transitions,
             "discount": self.discount,
-            "prior": {"mean": self.prior.mean, "scale": self.prior.scale},
+            "method": self.method,
+            "prior": None if self.prior is None else prior_to_dict(self.prior),
+            "risk": self.risk,
+            "cautious": self.cautious,
             "noise": None if self.noise is None else {"kind": self.noise.kind, "scale": self.noise.scale},
             "states": len(self.states),
             "actions": len(self.actions),
@@ -99,6 +151,8 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
             "how much a row counts, name it with --column terminated=, episode= or weight="
         )
     is_goal = _goals(log, settings, path, words)
+    method = settings.chosen_method
+    words.append(WORDS[method])
     rewards = settings.rewards or ("deterministic" if log.has_constant_rewards else "noisy")
     if settings.rewards is None:
         again = int(np.sum(log.count > 1))
@@ -120,7 +174,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
         words.append(
             "every action led to one place only, so transitions are taken as deterministic"
             if transitions == "deterministic"
-            else "some actions led to several places, so transitions are unknown and drawn with Q (dirichlet)"
+            else "some actions led to several places, so transitions are unknown and drawn (dirichlet)"
         )
     if transitions == "deterministic" and not log.is_deterministic:
         pair, times = np.unique(log.moves[:, 0], return_counts=True)
@@ -132,9 +186,19 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
             "deterministic (use --transitions dirichlet)",
         )
     discount = settings.discount if settings.discount is not None else _discount(log, is_goal, words)
-    noise = settings.noise or (_noise_prior(log) if rewards == "noisy" else None)
-    prior = settings.prior or GaussianPrior(scale=_prior_scale(log, is_goal, discount, words))
-    seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, settings.actions)
+    noise, prior = settings.noise, settings.prior
+    if method == "q":
+        noise = noise or (_noise_prior(log) if rewards == "noisy" else None)
+        prior = prior or GaussianPrior(scale=_prior_scale(log, is_goal, discount, words))
+    elif method == "model":
+        prior = prior or ModelPrior()
+    which = settings.actions or ("all" if method == "model" else "seen")
+    seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, which)
+    if untried and which == "all" and settings.actions is None:
+        words.append(
+            f"{len(untried)} pairs of state and action were never tried but their action was elsewhere: they are "
+            "predicted from the other actions of their state, and never recommended (--actions seen leaves them out)"
+        )
     start = np.zeros(len(log.states))
     for state, number in log.starts.items():
         start[state] += number
@@ -147,9 +211,12 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
         rewards=rewards,
         transitions=transitions,
         discount=discount,
+        method=method,
         prior=prior,
         noise=noise,
         start=start,
+        risk=settings.risk,
+        cautious=settings.cautious,
         words=words,
         untried=untried,
     )

@@ -25,10 +25,12 @@ from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.columns import canonical_label
-from qposterior.logs.fit import Fit
+from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
+from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
+from qposterior.world.arrays import FloatArray
 from qposterior.world.files import (
     CHANGED,
     check_is_file,
@@ -113,6 +115,7 @@ def save_fit(
     if page_fn is not None:
         page_fn(new)
     answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": _labels(found)}
+    answer["given"] = {name: values.tolist() for name, values in found.given.items()}
     answer["files"] = {name: file_digest(new / name) for name in (DRAWS_FILE, ROWS_FILE, SUMS_FILE)}
     write_record(new / ANSWER_FILE, answer)
     _switch(folder, new)
@@ -250,9 +253,21 @@ def load_fit(folder: str | Path) -> Fit:
         chosen = choose(sums.log, sums.settings, path=source)
         if draws.space != chosen.seen.space:
             raise InvalidInputError("its draws are those of another problem")
+        if chosen.method != "q":  # models are not kept: the same seed draws them again
+            draws = draw_posterior(chosen, sums.settings, path=source)
         return Fit(
-            chosen=chosen, posterior=draws, checks=check_fit(sums.log, chosen, draws), log=sums.log, source=source
+            chosen=chosen,
+            posterior=draws,
+            checks=check_fit(sums.log, chosen, draws),
+            log=sums.log,
+            source=source,
+            given=_given(answer),
         )
+
+
+def _given(answer: dict[str, Any]) -> dict[str, FloatArray]:
+    """Return the policies of the user's own that an answer was given for."""
+    return {name: np.asarray(values, dtype=float) for name, values in answer.get("given", {}).items()}
 
 
 def _generation(folder: Path) -> Path:
@@ -357,10 +372,19 @@ def _plain(settings: FitSettings) -> dict[str, Any]:
 
 
 def _settings(stored: dict[str, Any]) -> FitSettings:
-    prior = None if stored["prior"] is None else prior_from_dict(stored["prior"])
-    assert prior is None or isinstance(prior, GaussianPrior | BoundedPrior)
+    stored = {"method": "q"} | stored  # a fit of an earlier version, which knew no other
+    prior = None if stored["prior"] is None else _prior(stored["prior"])
     noise = None if stored["noise"] is None else Noise(**stored["noise"])
     return FitSettings(**(stored | {"goals": tuple(stored["goals"]), "prior": prior, "noise": noise}))
+
+
+def _prior(stored: dict[str, Any]) -> GaussianPrior | BoundedPrior | ModelPrior:
+    """Return the prior of a plain description."""
+    if stored.get("name") == "model":
+        return ModelPrior(**{name: value for name, value in stored.items() if name != "name"})
+    prior = prior_from_dict(stored)
+    assert isinstance(prior, GaussianPrior | BoundedPrior)
+    return prior
 
 
 def _labels(found: Fit) -> dict[str, list[str]]:

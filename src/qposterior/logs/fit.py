@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,15 +14,23 @@ import numpy as np
 from qposterior.answers import Posterior
 from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError
-from qposterior.front_door import posterior
+from qposterior.front_door import posterior, solved_posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
+from qposterior.inference.policies import Policies, logged_policy, recommend
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
 from qposterior.logs.columns import Columns, LogError
+from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
+from qposterior.model.bootstrap import bootstrap_models
+from qposterior.model.hierarchy import num_edges
 from qposterior.model.likelihood import Noise
+from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
+from qposterior.model.model_prior import ModelPrior
+from qposterior.model.solve_models import policy_values
+from qposterior.world.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +41,9 @@ MOST_ESS = 2000
 
 MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 """Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
+
+MOST_ROWS = 1_000_000_000
+"""Probabilities of rows over all models that are drawn (4 GB, in a temporary file where they are many)."""
 
 FEW_CHAINS = 8
 """Chains where the rows are known: they share them, so more would bring nothing."""
@@ -52,6 +64,49 @@ class Fit:
     checks: list[Check]
     log: Log = field(repr=False)
     source: str = "table"
+    given: dict[str, FloatArray] = field(default_factory=dict, repr=False)  # policies of the user's own, (K,) each
+
+    @cached_property
+    def policies(self) -> Policies | None:
+        """Values of the recommended policy, of the logged one and of those given; None where no models were drawn.
+
+        The recommended policy takes only actions that were tried in their state.
+        """
+        post = self.posterior
+        if post.models is None or not self.is_settled:
+            return None
+        return recommend(
+            post.models,
+            start=self.chosen.start,
+            logged=logged_policy(post.space, self.chosen.seen.count.astype(float)),
+            q=post.draws,
+            half=post.choosing,
+            given=self.given,
+            risk=self.chosen.risk,
+            cautious=self.chosen.cautious,
+            allowed=self.chosen.seen.observed,
+        )
+
+    def value_of(self, policy: Mapping[str, str]) -> tuple[float, float, float]:
+        """Return mean and 90 % interval of the value of starting an episode and following {state: action}.
+
+        A state that is left out goes on as logged.
+        """
+        post = self.posterior
+        if post.models is None:
+            raise InvalidInputError(f'values of policies need draws of the model, which method "{post.method}" has not')
+        check_type("policy", policy, Mapping)
+        probabilities = logged_policy(post.space, self.chosen.seen.count.astype(float))
+        states = {label: i for i, label in enumerate(self.chosen.states)}
+        actions = {label: i for i, label in enumerate(self.chosen.actions)}
+        for state, action in policy.items():
+            place = states[check_choice("state", state, states)]
+            pair = post.space.pair(place, actions[check_choice("action", action, actions)])
+            probabilities[post.space.first_pair[place] : post.space.first_pair[place + 1]] = 0.0
+            probabilities[pair] = 1.0
+        values = policy_values(post.models, probabilities) @ self.chosen.start
+        low, high = (float(np.quantile(values, 0.5 + side * LEVEL / 2)) for side in (-1, 1))
+        return float(values.mean()), low, high
 
     @property
     def table(self) -> pd.DataFrame:
@@ -80,11 +135,11 @@ class Fit:
                 "upper": self.posterior.quantile(0.5 + LEVEL / 2)[place],
                 "prob_optimal": self.posterior.prob_optimal_table()[place],
                 "expected_loss": loss,
-                "only_action": np.diff(space.first_pair)[space.pair_state] == 1,
+                "only_action": _tried_actions(self.chosen)[space.pair_state] <= 1,
             },
             columns=list(ROW_COLUMNS),
         )
-        rows.loc[rows["only_action"], "prob_optimal"] = np.nan
+        rows.loc[np.diff(space.first_pair)[space.pair_state] == 1, "prob_optimal"] = np.nan
         if not self.is_settled:
             rows[list(NUMBERS)] = np.nan
         return rows[rows["action"] != UNKNOWN_ACTION].reset_index(drop=True)
@@ -96,16 +151,24 @@ class Fit:
 
     @property
     def policy(self) -> dict[str, str]:
-        """The action of least expected loss in every state: the one to commit to now. Empty where not settled."""
+        """The action to take in every state: that of the recommended policy. Empty where not settled.
+
+        Where that policy mixes actions, as the logged one may, the most frequent. Without draws of the model: the
+        action of least expected loss.
+        """
         if not self.is_settled:
             return {}
         space = self.posterior.space
-        best = space.greedy(self.posterior.pair_mean)
+        best = space.greedy(self._policy_weights())
         return {
             self.chosen.states[s]: self.chosen.actions[best[s]]
             for s in space.deciding_states
             if self.chosen.actions[best[s]] != UNKNOWN_ACTION
         }
+
+    def _policy_weights(self) -> FloatArray:
+        """Return ``(K,)`` numbers that are largest at the actions to take."""
+        return self.posterior.pair_mean if self.policies is None else self.policies.recommended.probabilities
 
     @property
     def prob_policy(self) -> float:
@@ -125,7 +188,7 @@ class Fit:
         if not self.is_settled:
             return pd.DataFrame(columns=columns)
         space = self.posterior.space
-        worth = worth_of_readings(self.posterior, self.chosen)
+        worth = worth_of_readings(self.posterior, self.chosen, self._policy_weights())
         least = NEGLIGIBLE * float(np.ptp(self.posterior.pair_mean))
         order = np.argsort(-worth)[:number]
         rows = [
@@ -151,16 +214,18 @@ class Fit:
 
     def visits(self) -> dict[str, float]:
         """How often an episode that follows the policy comes to each state, on average."""
-        return dict(zip(self.chosen.states, visits(self.posterior, self.chosen).tolist(), strict=True))
+        reached = visits(self.posterior, self.chosen, self._policy_weights())
+        return dict(zip(self.chosen.states, reached.tolist(), strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return `{settings, rows, policy, diagnostics}` as plain data."""
+        """Return `{settings, policies, rows, policy, diagnostics}` as plain data."""
         rows = self.table.to_dict(orient="records")
         diagnostics = {
             k: _or_none(v) for k, v in self.posterior.diagnostics.items() if isinstance(v, int | float | bool | str)
         }
         return {
             "settings": self.chosen.describe() | {"source": self.source, "rows_read": self.log.num_rows},
+            "policies": None if self.policies is None else self.policies.to_dict(),
             "rows": [{str(k): _or_none(v) for k, v in row.items()} for row in rows],
             "policy": self.policy,
             "diagnostics": diagnostics
@@ -186,13 +251,15 @@ def fit(
     columns: Columns | None = None,
     settings: FitSettings | None = None,
     before: Log | None = None,
+    policies: Mapping[str, str | Path] | None = None,
     progress_fn: Any = None,
     **options: Any,
 ) -> Fit:
     """Return what a log of decisions says: a file (CSV, gzip, Parquet) or a table, a row per decision.
 
     Columns `state, action, reward, next_state`, and where there are `terminated, episode, weight`; other names by
-    `columns`. `before` are the sums of an earlier log, to which this one is added. `options` are the fields of
+    `columns`. `before` are the sums of an earlier log, to which this one is added. `policies` are files of policies to
+    value, by name: columns `state, action` and, where actions are mixed, `probability`. `options` are the fields of
     `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.words`.
     """
     settings = _settings_of(settings, options)
@@ -209,11 +276,58 @@ def fit(
         log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
     name = str(source) if isinstance(source, str | Path) else "table"
     chosen = choose(log, settings, path=name)
+    given = _read_policies(policies or {}, chosen)
+    post = draw_posterior(chosen, settings, path=name, progress_fn=progress_fn)
+    return Fit(chosen=chosen, posterior=post, checks=check_fit(log, chosen, post), log=log, source=name, given=given)
+
+
+def _read_policies(files: Mapping[str, str | Path], chosen: Chosen) -> dict[str, FloatArray]:
+    """Return the policies of the user's own as probabilities on the pairs."""
+    check_type("policies", files, Mapping)
+    if files and chosen.method == "q":
+        raise InvalidInputError('policies are valued under draws of the model; leave method="q" out')
+    space = chosen.seen.space
+    return {name: read_policy(path, chosen.states, chosen.actions, space) for name, path in files.items()}
+
+
+def _tried_actions(chosen: Chosen) -> IntArray:
+    """Return ``(S,)`` how many actions were tried in each state."""
+    space = chosen.seen.space
+    return np.bincount(space.pair_state[chosen.seen.observed_pairs], minlength=space.num_states)
+
+
+def draw_posterior(
+    chosen: Chosen, settings: FitSettings, *, path: object = "log", progress_fn: Any = None
+) -> Posterior:
+    """Return the posterior of Q* of a log, by the method that was chosen."""
     try:
-        found = _posterior(chosen, settings, progress_fn, name)
+        if chosen.method == "q":
+            return _posterior(chosen, settings, progress_fn, path)
+        return _model_posterior(chosen, settings, path)
     except NoUniqueSolutionError as error:
-        raise LogError(name, _in_labels(error, chosen)) from error
-    return Fit(chosen=chosen, posterior=found, checks=check_fit(log, chosen, found), log=log, source=name)
+        raise LogError(path, _in_labels(error, chosen)) from error
+
+
+def _model_posterior(chosen: Chosen, settings: FitSettings, path: object) -> Posterior:
+    """Return the posterior that draws of models stand for, or that of a bootstrap."""
+    seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
+    sums = seen.sums()
+    edges = num_edges(sums)
+    num = min(settings.num_draws, MOST_ROWS // edges)
+    if num < FEWEST:
+        raise LogError(
+            path,
+            f"{sums.space.num_pairs:,} pairs of state and action with {edges:,} transitions are too many to draw "
+            f"{FEWEST} models of them; group states, or leave out actions that were never tried (--actions seen)",
+        )
+    if num < settings.num_draws:
+        chosen.words.append(f"there are many transitions, so {num} models are drawn instead of {settings.num_draws}")
+    rng = np.random.default_rng(settings.seed)
+    if chosen.method == "bootstrap":
+        return solved_posterior(bootstrap_models(sums, num - num % 4, rng), 4, method="bootstrap")
+    assert isinstance(chosen.prior, ModelPrior)
+    models = chosen.prior.draw_from(sums, num - num % CHAINS_OF_MODELS, rng)
+    return solved_posterior(models, CHAINS_OF_MODELS, method="model", prior=chosen.prior)
 
 
 def _in_labels(error: NoUniqueSolutionError, chosen: Chosen) -> str:
@@ -259,9 +373,10 @@ def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tup
 
 def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any, path: object) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
-    particles, rounds = sampler_size(chosen, settings.particles, path=path)
-    if particles < settings.particles:
-        chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.particles}")
+    particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
+    if particles < settings.num_draws:
+        chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.num_draws}")
+    assert not isinstance(chosen.prior, ModelPrior)
     with warnings.catch_warnings():
         # What these warn of is in the diagnostics and in the checks, in the reader's own words.
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -6,16 +6,16 @@ import numpy as np
 
 from qposterior.answers import Posterior
 from qposterior.logs.choices import Chosen
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.arrays import FloatArray, IntArray, sum_by
 
 MOST_STEPS = 1000
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 
-def visits(post: Posterior, chosen: Chosen) -> FloatArray:
-    """Return ``(S,)`` the (discounted) expected number of visits of an episode under the policy of the means."""
+def visits(post: Posterior, chosen: Chosen, weights: FloatArray) -> FloatArray:
+    """Return ``(S,)`` the (discounted) expected visits of an episode that takes the actions of largest weight."""
     space, seen = post.space, chosen.seen
-    best = space.greedy(post.pair_mean)
+    best = space.greedy(weights)
     states = space.deciding_states
     pairs = space.pair_index[states, best[states]]
     table = seen.table().spread(seen.observed_pairs, space.num_pairs).select(pairs)
@@ -30,20 +30,20 @@ def visits(post: Posterior, chosen: Chosen) -> FloatArray:
     return total
 
 
-def worth_of_readings(post: Posterior, chosen: Chosen) -> FloatArray:
+def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> FloatArray:
     r"""Return ``(K,)`` the expected gain in V(start) from one more reading of each pair.
 
     One more reading of a pair moves what is believed of its value θ_k by a normal amount of variance
     :math:`s_k^4 / (s_k^2 + \sigma^2)`, s_k² its posterior variance and σ² that of a reading, and with it, by
     regression on the draws, the other actions of its state. The gain is E max_a E[Q(a) | reading] − max_a E[Q(a)],
-    times the visits to the state under the policy of the means.
+    times the visits to the state under the policy that takes the actions of largest weight.
     """
     space = post.space
     centre = post.pair_mean
     deviation = post.draws - centre
     variance = post.expectation(deviation**2)
     noise = _noise_variance(post, chosen)
-    visited = visits(post, chosen)
+    visited = visits(post, chosen, weights)
     gain = np.zeros(space.num_pairs)
     for state in space.deciding_states:
         pairs = np.arange(space.first_pair[state], space.first_pair[state + 1])
@@ -64,8 +64,10 @@ def worth_of_readings(post: Posterior, chosen: Chosen) -> FloatArray:
 def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     """Return ``(K,)`` the variance of one reading of a pair's value: reward noise, and the chance of the next state."""
     space, seen = post.space, chosen.seen
-    scale = 0.0
-    if post.noise_scale is not None:
+    scale: float | FloatArray = 0.0
+    if post.models is not None:
+        scale = _pooled_variance(chosen)
+    elif post.noise_scale is not None:
         scale = float(post.expectation(post.noise_scale**2))
     elif chosen.noise is not None and chosen.noise.scale is not None:
         scale = chosen.noise.scale**2
@@ -73,7 +75,17 @@ def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     value = np.where(space.is_goal, 0.0, value)
     table = seen.table()
     spread = table.expect(value**2) - table.expect(value) ** 2
-    noise = np.full(space.num_pairs, scale)
+    noise = np.full(space.num_pairs, scale) if np.ndim(scale) == 0 else np.array(scale)
     observed: IntArray = seen.observed_pairs
     noise[observed] += space.discount**2 * np.maximum(spread, 0.0)
     return noise
+
+
+def _pooled_variance(chosen: Chosen) -> FloatArray:
+    """Return ``(K,)`` the variance of rewards within the pairs of the same state."""
+    seen = chosen.seen
+    space = seen.space
+    total = sum_by(space.pair_state, seen.reward_deviation, space.num_states)
+    freedom = sum_by(space.pair_state, np.maximum(seen.count - 1.0, 0.0), space.num_states)
+    overall = float(total.sum()) / max(float(freedom.sum()), 1.0)
+    return np.asarray(((total + overall) / (freedom + 1.0))[space.pair_state])

@@ -1,4 +1,4 @@
-"""From sums over a log to what the Gibbs sampler of the model works on: candidates, successor effects, units, starts."""
+"""From sums over a log to the arrays of the Gibbs sampler: candidates, successor effects, units and starts."""
 
 from __future__ import annotations
 
@@ -99,6 +99,10 @@ class Hierarchy:
         mean = np.where(tried, facts.mean, 0.0) + self.units.offset[space.pair_state]
         return self.models(row[None], mean[None])
 
+    def places(self, sums: PairSums) -> IntArray:
+        """Return where the edges that were seen stand among all edges."""
+        return _places(sums, self.layout.first_candidate, self.candidate, self.layout.first_edge)
+
     @property
     def edge_pair(self) -> IntArray:
         """``(E,)`` the pair of an edge."""
@@ -108,6 +112,12 @@ class Hierarchy:
     def edge_candidate(self) -> IntArray:
         """``(E,)`` the candidate that an edge leads to."""
         return _edge_candidates(self.space, self.layout.first_candidate)
+
+
+def num_edges(sums: PairSums) -> int:
+    """Return E, how many pairs of pair and candidate a draw of the model has."""
+    first_candidate = _candidates(sums)[0]
+    return int(np.diff(first_candidate)[sums.space.pair_state].sum())
 
 
 def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
@@ -136,9 +146,7 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     worth_of = worth_of - _weighted_means(owner, total, worth_of, space.num_states)[owner]
     noise = _noise(sums, mean, deviation, is_adjusted=rewards.is_used)
     worth = _weighted_means(edge_pair, edge_count, worth_of[edge_candidate], space.num_pairs)
-    squares = sum_by(
-        edge_pair, edge_count * (worth_of[edge_candidate] - worth[edge_pair]) ** 2, space.num_pairs
-    )
+    squares = sum_by(edge_pair, edge_count * (worth_of[edge_candidate] - worth[edge_pair]) ** 2, space.num_pairs)
     spread = np.sqrt(_weighted_means(owner, total, worth_of**2, space.num_states))
     largest = float(spread.max(initial=0.0)) or 1.0
     tried = sum_by(space.pair_state, (sums.count > 0.0).astype(float), space.num_states)
@@ -195,7 +203,8 @@ def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntA
     """Return ``(E,)`` the candidate of every edge: those of the pair's state, in their order."""
     width = np.diff(first_candidate)[space.pair_state]
     first_edge = np.concatenate([[0], np.cumsum(width)])
-    return np.arange(int(first_edge[-1])) + np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
+    offset = np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
+    return np.asarray(np.arange(int(first_edge[-1])) + offset)
 
 
 def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
@@ -348,7 +357,7 @@ def _constant_pairs(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, 
         constant &= ~np.isin(np.round(mean / size, 8), np.round(ends / size, 8))
     if again.any() and constant[again].mean() > 0.9:
         constant |= sums.count == 1.0
-    return np.asarray(constant | (sums.count <= 0.0) & False)
+    return np.asarray(constant)
 
 
 def _shape_of_noise(sums: PairSums, offset: FloatArray) -> tuple[float, float]:

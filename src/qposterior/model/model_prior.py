@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +14,8 @@ from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.hierarchy import Hierarchy, build_hierarchy
 from qposterior.model.kernels.compile import ALL_THREADS
-from qposterior.model.kernels.hierarchy import (
-    NUM_HYPER,
-    SHARES,
-    STEPS,
-    model_chain,
-)
-from qposterior.model.solve_models import policy_values, solve_models
+from qposterior.model.kernels.hierarchy import SHARES, STEPS, model_chain
+from qposterior.model.solve_models import logged_policy, policy_values, solve_models
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.models import ModelDraws
@@ -33,6 +30,9 @@ CORRELATIONS = {-0.99: 0.1, -0.95: 0.1, -0.8: 0.1, -0.5: 0.1, 0.0: 0.4, 0.5: 0.1
 CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
+
+IN_MEMORY = 250_000_000
+"""Probabilities of rows that are held in memory (1 GB); more of them go to a temporary file that is mapped into it."""
 
 LONGEST = 0.99
 """Discount at which successors are valued for that guess: at 1 a mean model may have no finite solution."""
@@ -58,8 +58,12 @@ class ModelPrior:
         check_number("row_scale", self.row_scale, "(0, inf)")
         check_number("alike", self.alike, "(0, 1)")
 
+    def describe(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return {"name": "model"} | asdict(self)
+
     def draw(self, seen: Experience, num: int, rng: np.random.Generator) -> ModelDraws:
-        """Return `num` models from the posterior given an experience, from `CHAINS` chains, one after the other."""
+        """Return `num` models (rounded up to a multiple of `CHAINS`) given an experience, chain after chain."""
         check_type("seen", seen, Experience)
         check_count("num", num, CHAINS)
         if seen.num_observed == 0:
@@ -67,16 +71,16 @@ class ModelPrior:
         return self.draw_from(seen.sums(), num, rng)
 
     def draw_from(self, sums: PairSums, num: int, rng: np.random.Generator) -> ModelDraws:
-        """Return `num` models given sums.
+        """Return the models given sums.
 
         What successors are worth to the logged policy tells how much the actions of a state differ in a first, short
         run; the second one takes what they are worth to the optimal policy of the first run's mean model.
         """
-        length = -(-num // CHAINS)
+        length = -(-num // CHAINS)  # as many from each chain
         hierarchy = build_hierarchy(sums, logged_values(sums))
         first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
         hierarchy = build_hierarchy(sums, optimal_values(first.mean()))
-        return self._run(hierarchy, length, WARM_UP, rng, num=num)
+        return self._run(hierarchy, length, WARM_UP, rng)
 
     def laws(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
         """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
@@ -87,23 +91,30 @@ class ModelPrior:
             (np.log(list(CORRELATIONS.values())), np.array(list(CORRELATIONS))),
         )
 
-    def _run(
-        self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator, *, num: int | None = None
-    ) -> ModelDraws:
+    def _run(self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator) -> ModelDraws:
         layout, facts, units = hierarchy.layout, hierarchy.facts, hierarchy.units
-        rows = np.zeros((CHAINS * length, facts.edge_count.size), dtype=np.float32)
+        rows = _room_for_rows(CHAINS * length, facts.edge_count.size)
         rewards = np.zeros((CHAINS * length, facts.count.size))
         laws = self.laws()
 
         def run_chain(chain: int, stream: np.random.Generator) -> FloatArray:
             part = slice(chain * length, (chain + 1) * length)
             state = hierarchy.start(stream)
-            return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
+            return np.asarray(
+                model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
+            )
 
         with ThreadPoolExecutor(min(CHAINS, ALL_THREADS)) as pool:
             list(pool.map(run_chain, range(CHAINS), rng.spawn(CHAINS)))
-        models = hierarchy.models(rows, rewards)
-        return models if num is None or num == models.num_draws else hierarchy.models(rows[:num], rewards[:num])
+        return hierarchy.models(rows, rewards)
+
+
+def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
+    """Return ``(D, E)`` zeros of single precision, in a file without a name where they are many."""
+    if num_draws * num_edges <= IN_MEMORY:
+        return np.zeros((num_draws, num_edges), dtype=np.float32)
+    with TemporaryFile() as file:  # the mapping keeps it until the last array of it is gone
+        return np.memmap(file, dtype=np.float32, mode="w+", shape=(num_draws, num_edges))
 
 
 def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> tuple[FloatArray, FloatArray]:
@@ -115,18 +126,10 @@ def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> tuple[Flo
     return log_prior, table
 
 
-def logged_policy(sums: PairSums) -> FloatArray:
-    """Return ``(K,)`` how often each action was taken in its state; uniform where nothing was."""
-    space = sums.space
-    total = np.bincount(space.pair_state, sums.count, minlength=space.num_states)[space.pair_state]
-    uniform = 1.0 / np.diff(space.first_pair)[space.pair_state]
-    return np.where(total > 0.0, sums.count / np.where(total > 0.0, total, 1.0), uniform)
-
-
 def logged_values(sums: PairSums) -> FloatArray:
     """Return ``(S,)`` what states are worth to the logged policy where frequencies are rows and means are rewards."""
     models = build_hierarchy(sums, np.zeros(sums.space.num_states)).estimate()
-    return np.asarray(policy_values(_discounted(models), logged_policy(sums))[0])
+    return np.asarray(policy_values(_discounted(models), logged_policy(sums.space, sums.count))[0])
 
 
 def optimal_values(model: ModelDraws) -> FloatArray:

@@ -107,10 +107,12 @@ def prior_from_dict(described: dict[str, Any]) -> Prior:
     return kind(**settings)
 
 
-def prior_to_dict(prior: Prior) -> dict[str, Any]:
+def prior_to_dict(prior: Any) -> dict[str, Any]:
     """Return a plain description of a prior; of one's own: its class, mean and scale."""
     for name, kind in PRIORS.items():
         if isinstance(prior, kind):
             return {"name": name} | asdict(prior)
+    if hasattr(prior, "describe"):  # a prior that says of itself what it is
+        return dict(prior.describe())
     check_prior(prior)
     return {"name": type(prior).__name__, "mean": float(prior.mean), "scale": float(prior.scale)}

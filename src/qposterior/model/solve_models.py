@@ -274,6 +274,14 @@ def check_policy(space: StateActionSpace, policy: Any) -> FloatArray:
     return weights
 
 
+def logged_policy(space: StateActionSpace, count: FloatArray) -> FloatArray:
+    """Return ``(K,)`` frequencies of the actions of each state; where nothing was counted all are equally likely."""
+    times = check_numbers("count", count)
+    total = sum_by(space.pair_state, times, space.num_states)[space.pair_state]
+    number = np.diff(space.first_pair)[space.pair_state]
+    return np.where(total > 0.0, times / np.where(total > 0.0, total, 1.0), 1.0 / number)
+
+
 def _put_back(values: FloatArray, order: IntArray) -> FloatArray:
     """Return ``(D, n)`` values that stand in some order at their own places."""
     found = np.empty_like(values)

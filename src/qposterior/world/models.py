@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -84,6 +84,10 @@ class ModelDraws:
         length = max(1, BLOCK_BYTES // (8 * max(self.num_edges, 4 * self.space.num_pairs)))
         for first in range(0, chosen.size, length):
             yield chosen[first : first + length]
+
+    def part(self, draws: IntArray) -> ModelDraws:
+        """Return the models of these numbers."""
+        return replace(self, rows=self.rows[draws], rewards=self.rewards[draws])
 
     def mean(self, draws: IntArray | None = None) -> ModelDraws:
         """Return the one model of mean rows and mean rewards."""

@@ -109,13 +109,13 @@ class State(NamedTuple):
 
 
 @kernel
-def draw_index(log_weights, rng):
+def draw_index(log_weights: Any, rng: Any) -> Any:
     """Draw an index with probability ∝ exp(log_weights)."""
     return draw_place(np.exp(log_weights - np.max(log_weights)), rng)
 
 
 @kernel
-def draw_place(weights, rng):
+def draw_place(weights: Any, rng: Any) -> Any:
     """Draw an index with probability ∝ weights."""
     point = rng.random() * np.sum(weights)
     for i in range(weights.size - 1):
@@ -126,7 +126,7 @@ def draw_place(weights, rng):
 
 
 @kernel
-def draw_gamma(shape, rng):
+def draw_gamma(shape: Any, rng: Any) -> Any:
     """Draw from Gamma(shape, 1); 0 where it would be below e^−60, as nearly all are where shape is tiny."""
     if shape >= 1.0:
         return rng.standard_gamma(shape)
@@ -137,14 +137,14 @@ def draw_gamma(shape, rng):
 
 
 @kernel
-def draw_tables(concentration, number, rng):
+def draw_tables(concentration: Any, number: Any, rng: Any) -> Any:
     r"""Draw how many tables are occupied by `number` guests of a Chinese restaurant.
 
     The sum of independent Bernoulli(c / (c + i)), i = 0 … n − 1. Beyond `FEW` guests the rest of the sum is drawn as a
     normal variate of its mean and variance, or, where either is rare, as a Poisson number of new tables or of guests
     who find one. So the cost does not grow with the log.
     """
-    guests = max(int(round(number)), 1)
+    guests = max(int(number + 0.5), 1)
     first = min(guests, FEW)
     tables = 1
     for i in range(1, first):
@@ -166,14 +166,14 @@ def draw_tables(concentration, number, rng):
 
 
 @inlined_kernel
-def worth_variance(k, within, facts):
+def worth_variance(k: Any, within: Any, facts: Any) -> Any:
     """Variance of the mean worth of a pair's successors, its own evidence pooled with the state's."""
     n = facts.count[k]
     return (facts.worth_deviation[k] + OWN * within) / ((n + OWN - 1.0) * n)
 
 
 @kernel
-def gather(s, scales, start, layout, facts, variance):
+def gather(s: Any, scales: Any, start: Any, layout: Any, facts: Any, variance: Any) -> Any:
     r"""Return the sums over the tried pairs of a state that its evidence and its centres are made of.
 
     With x = (mean, worth), M = Σ + noise: Σ M⁻¹ (three numbers), Σ M⁻¹x (two) and −½ Σ (log |M| + x'M⁻¹x), added to
@@ -197,7 +197,7 @@ def gather(s, scales, start, layout, facts, variance):
 
 
 @kernel
-def log_evidence(s, scales, start, layout, facts, variance):
+def log_evidence(s: Any, scales: Any, start: Any, layout: Any, facts: Any, variance: Any) -> Any:
     """Return the log-likelihood of a state's readings, its α, y and their centres integrated out."""
     saa, say, syy, ha, hy, score = gather(s, scales, start, layout, facts, variance)
     det = saa * syy - say * say
@@ -205,7 +205,7 @@ def log_evidence(s, scales, start, layout, facts, variance):
 
 
 @inlined_kernel
-def prior_of_centre(s, units, hyper):
+def prior_of_centre(s: Any, units: Any, hyper: Any) -> Any:
     """Return the start of `gather`: β_s ~ N(μ, b²), and ȳ_s thirty times as wide as W is."""
     broad = 1.0 / hyper[CENTRE + 1] ** 2
     vague = 1.0 / (30.0 * units.worth_unit[s]) ** 2
@@ -213,14 +213,14 @@ def prior_of_centre(s, units, hyper):
 
 
 @inlined_kernel
-def scales_of(s, step, share, rho, units):
+def scales_of(s: Any, step: Any, share: Any, rho: Any, units: Any) -> Any:
     """Return τ², ρτκ, κ² and the variance of worth within the state."""
     tau, kappa = STEPS[step] * units.unit[s], SHARES[share] * units.worth_unit[s]
     return tau * tau, rho * tau * kappa, kappa * kappa, units.worth_within[s]
 
 
 @kernel
-def draw_scale(likelihood, law, place, units, rng):
+def draw_scale(likelihood: Any, law: Any, place: Any, units: Any, rng: Any) -> Any:
     """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state."""
     log_prior, table = law
     num_states, size = likelihood.shape
@@ -244,7 +244,7 @@ def draw_scale(likelihood, law, place, units, rng):
 
 
 @kernel
-def scale_step(layout, facts, units, laws, state, rng):
+def scale_step(layout: Any, facts: Any, units: Any, laws: Any, state: Any, rng: Any) -> Any:
     """Draw t_s and g_s of all states with their laws, and ρ."""
     num_states, rho = layout.first_pair.size - 1, state.hyper[CORRELATION]
     likelihood = np.zeros((num_states, STEPS.size))
@@ -275,7 +275,7 @@ def scale_step(layout, facts, units, laws, state, rng):
 
 
 @kernel
-def draw_two(saa, say, syy, ha, hy, z, rng):
+def draw_two(saa: Any, say: Any, syy: Any, ha: Any, hy: Any, z: Any, rng: Any) -> Any:
     """Draw (a, y) from the normal with precision [saa, say; say, syy] and precision times mean (ha, hy).
 
     `z` is the standardised variate of y.
@@ -288,7 +288,7 @@ def draw_two(saa, say, syy, ha, hy, z, rng):
 
 
 @kernel
-def draw_pair(k, s, scales, z, facts, state, rng):
+def draw_pair(k: Any, s: Any, scales: Any, z: Any, facts: Any, state: Any, rng: Any) -> Any:
     """Draw α and y of a tried pair given its state's centres and scales."""
     aa, ay, yy, within = scales
     det = aa * yy - ay * ay
@@ -300,7 +300,7 @@ def draw_pair(k, s, scales, z, facts, state, rng):
 
 
 @kernel
-def centre_step(layout, facts, units, state, rng):
+def centre_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> Any:
     """Draw the centres of all states, α of all tried pairs, then μ and b."""
     number, total, square = 0, 0.0, 0.0
     for s in range(layout.first_pair.size - 1):
@@ -327,7 +327,7 @@ def centre_step(layout, facts, units, state, rng):
 
 
 @kernel
-def noise_step(layout, facts, units, state, rng):
+def noise_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> Any:
     """Draw the noise variances of pairs and states, ν, η and v₀."""
     freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
     num_pairs, logs, ratios = 0, 0.0, 0.0
@@ -380,7 +380,7 @@ def noise_step(layout, facts, units, state, rng):
 
 
 @kernel
-def pool_step(layout, facts, state, rng):
+def pool_step(layout: Any, facts: Any, state: Any, rng: Any) -> Any:
     """Draw table counts, p̄_s of all states and c₀."""
     scores, concentration = np.zeros(POOLED.size), state.hyper[ROW]
     for s in range(layout.first_pair.size - 1):
@@ -413,7 +413,7 @@ def pool_step(layout, facts, state, rng):
 
 
 @kernel
-def draw_row(k, s, layout, facts, state, row, rng):
+def draw_row(k: Any, s: Any, layout: Any, facts: Any, state: Any, row: Any, rng: Any) -> Any:
     """Draw P_k ~ Dir(c p̄ + n_k) and return its worth, standardised by the mean and the variance of that law."""
     start, first = layout.first_candidate[s], layout.first_edge[k]
     c, width = CONCENTRATIONS[state.share[s]], layout.first_candidate[s + 1] - layout.first_candidate[s]
@@ -438,7 +438,7 @@ def draw_row(k, s, layout, facts, state, row, rng):
 
 
 @kernel
-def tilt(row, value, worth, target):
+def tilt(row: Any, value: Any, worth: Any, target: Any) -> Any:
     """Multiply a row by exp(t·value), normalised, so that it is worth `target`, or as near to that as it gets."""
     top = 0.0
     for j in range(row.size):
@@ -475,7 +475,7 @@ def tilt(row, value, worth, target):
 
 
 @kernel
-def draw_model(layout, facts, units, state, rows, rewards, rng):
+def draw_model(layout: Any, facts: Any, units: Any, state: Any, rows: Any, rewards: Any, rng: Any) -> Any:
     """Draw all rows and mean rewards given scales, centres, noise and p̄."""
     rho = state.hyper[CORRELATION]
     for s in range(layout.first_pair.size - 1):
@@ -510,7 +510,9 @@ def draw_model(layout, facts, units, state, rows, rewards, rng):
 
 
 @chain_kernel
-def model_chain(layout, facts, units, laws, state, rows, rewards, warm_up, rng):
+def model_chain(
+    layout: Any, facts: Any, units: Any, laws: Any, state: Any, rows: Any, rewards: Any, warm_up: Any, rng: Any
+) -> Any:
     """Run one chain: `warm_up` sweeps, then one sweep for each of the draws ``rows[i]``, ``rewards[i]``.
 
     Return ``(D, NUM_HYPER)`` the hyper-parameters of the draws.
