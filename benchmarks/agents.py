@@ -203,13 +203,14 @@ KNOWLEDGE = {
 """What an agent is told of the transitions."""
 
 
-def other_problems(seeds: int = 20) -> tuple[str, str]:
+def other_problems(seeds: int = 20, taxi_seeds: int = 3) -> tuple[str, str]:
+    still = {"is_slippery": False, "step_cost": 0.001}
     problems = (
         ("deep-sea-loops", 8, {}),
         ("river-swim", 6, {}),
         ("FrozenLake-v1", None, {"is_slippery": True, "step_cost": 0.001}),
-        ("FrozenLake-v1", None, {"is_slippery": False, "step_cost": 0.001}),
-        ("FrozenLake8x8-v1", None, {"is_slippery": False, "step_cost": 0.001}),
+        ("FrozenLake-v1", None, still),
+        ("FrozenLake8x8-v1", None, still),
         ("CliffWalking-v1", None, {}),
     )
     agents = (
@@ -219,32 +220,35 @@ def other_problems(seeds: int = 20) -> tuple[str, str]:
         ("r-max", "known"),
         ("q-learning", None),
     )
-    cases = [
-        Case(agent, environment, depth, transitions, env_options=options, episodes=1000)
-        for environment, depth, options in problems
-        for agent, transitions in agents
-    ]
-    found = run_all(cases, seeds)
+    planning, taxi = agents[1:4], ("Taxi-v4", None, {})
+    cases = [_other(*problem, *agent) for problem in problems for agent in agents]
+    cases += [_other(*problem, *agent, replan="episode") for problem in problems for agent in planning]
+    rides = [_other(*taxi, *agent, replan=rule) for agent in planning for rule in ("loops", "episode")]
+    found = run_all(cases, seeds) | run_all(rides, taxi_seeds)
     rows = []
-    for case in cases:
+    order = [(problem, agent) for problem in (*problems, taxi) for agent in agents]
+    for case in sorted([*cases, *rides], key=lambda case: order.index(_place(case))):
         mean, solved, seconds = summary(found[id(case)], case.episodes)
         cut = np.mean([cut for _, _, cut in found[id(case)]])
         slips = {None: "", True: ", slippery", False: ", not slippery"}[case.env_options.get("is_slippery")]
+        plans = {"loops": "anew in loops", "episode": "one an episode", None: "none"}[case.options.get("replan")]
         told = KNOWLEDGE[case.transitions or case.agent]
-        rows.append((case.environment + slips, case.depth or "", case.agent, told, mean, solved, f"{cut:.1f}", seconds))
+        rows.append(
+            (case.environment + slips, case.depth or "", case.agent, plans, told, mean, solved, f"{cut:.1f}", seconds)
+        )
     text = (
         f"First episode from which the trailing-100 mean regret stays below 10 % of a random agent's, {seeds} seeds, "
-        "at most 1,000 episodes (at which unsolved runs count). All agents but q-learning plan or draw anew within an "
-        'episode by the same rule (`replan="loops"`): when a state is entered a second time whose planned pair has '
-        'become known since. With one plan an episode (`replan="episode"`) r-max, told all rows, and '
-        "psrl-deterministic took 117 and 121 episodes on deep-sea-loops, 34 and 80 on river-swim, 112 and 115 on the "
-        "FrozenLake that is not slippery. r-max is told the largest reward. River swim has no goal: every episode is "
-        "cut off. FrozenLake has a step cost of 0.001. Seconds are those of the processor.\n\n"
+        f"{taxi_seeds} on Taxi, at most 1,000 episodes (at which unsolved runs count). Plans: an agent plans or draws "
+        "anew within an episode when a state is entered a second time whose planned pair has become known since "
+        '(`replan="loops"`, the default of every agent that holds a plan), or only at the start of one '
+        '(`replan="episode"`). r-max is told the largest reward. River swim has no goal: every episode is cut off. '
+        "FrozenLake has a step cost of 0.001. Seconds are those of the processor.\n\n"
     )
     header = (
         "environment",
         "depth",
         "agent",
+        "plans",
         "told of the transitions",
         "mean learning time [95 %]",
         "solved",
@@ -252,6 +256,23 @@ def other_problems(seeds: int = 20) -> tuple[str, str]:
         "seconds a run",
     )
     return "Other problems", text + table(header, rows)
+
+
+def _other(
+    environment: str,
+    depth: int | None,
+    env_options: dict[str, Any],
+    agent: str,
+    told: str | None,
+    replan: str = "loops",
+) -> Case:
+    """Return a case of at most 1,000 episodes; q-learning has no plan."""
+    options = {} if agent == "q-learning" else {"replan": replan}
+    return Case(agent, environment, depth, told, options=options, env_options=env_options, episodes=1000)
+
+
+def _place(case: Case) -> tuple[tuple[str, int | None, dict[str, Any]], tuple[str, str | None]]:
+    return (case.environment, case.depth, case.env_options), (case.agent, case.transitions)
 
 
 SECTIONS = (against_the_paper, cost_of_an_update, deep_sea, other_problems, depth_100)

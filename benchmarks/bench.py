@@ -7,7 +7,7 @@ import argparse
 import agents
 import learning_times
 import speed
-from result_page import write_page
+from result_page import replace_sections, write_page
 
 PAGES = {
     "speed": (
@@ -36,9 +36,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("page", choices=PAGES)
     parser.add_argument("--out", required=True)
+    parser.add_argument(
+        "--only", action="append", help="remake only this section of --out, as in --only other_problems"
+    )
     options = parser.parse_args()
     title, introduction, section_fns = PAGES[options.page]
-    write_page(options.out, title, introduction, [section_fn() for section_fn in section_fns])
+    by_name = {section_fn.__name__: section_fn for section_fn in section_fns}
+    if options.only is None:
+        write_page(options.out, title, introduction, [section_fn() for section_fn in section_fns])
+    elif set(options.only) <= by_name.keys():
+        replace_sections(options.out, [by_name[name]() for name in options.only])
+    else:
+        parser.error(f"--only: the sections of {options.page} are {', '.join(by_name)}")
 
 
 if __name__ == "__main__":

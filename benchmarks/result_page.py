@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from stale_pages import SOURCES, source_line
+from stale_pages import LINE, SOURCES, source_line
+
+COMMIT = re.compile(r"^Made at commit ([^,.\n]+)[,.]", re.MULTILINE)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -36,3 +39,21 @@ def write_page(path: str | Path, title: str, introduction: str, sections: Sequen
     for heading, text in sections:
         body.append(f"## {heading}\n\n{text}")
     Path(path).write_text("\n".join(body), encoding="utf-8")
+
+
+def replace_sections(path: str | Path, sections: Sequence[tuple[str, str]]) -> None:
+    """Put sections in the place of those with the same headings on a page that is there.
+
+    Each says at which commit it was made, where that is not said at the top for all of them, and the page carries the
+    hashes of all the sources that its parts were made from.
+    """
+    path = Path(path)
+    head, *parts = re.split(r"^## ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    by_heading = {part.partition("\n")[0]: part for part in parts}
+    for heading, text in sections:
+        if heading not in by_heading:
+            raise SystemExit(f"{path} has no section {heading!r}; remake the page as a whole")
+        by_heading[heading] = f"{heading}\n\n{PROVENANCE}\n{text}"
+    made = [COMMIT.search(part) or COMMIT.search(head) for part in by_heading.values()]
+    head = LINE.sub(source_line(path.name, {found[1] for found in made}).strip(), head)
+    path.write_text("\n## ".join(part.strip("\n") + "\n" for part in (head, *by_heading.values())), encoding="utf-8")

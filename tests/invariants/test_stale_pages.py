@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -54,6 +55,37 @@ def test_a_page_without_a_hash_or_of_several_sources_is_stale():
     line = stale_pages.source_line("agents.md")
     assert stale_pages.is_stale("Made at commit 0000000.\n", "agents.md")
     assert stale_pages.is_stale(line.replace(").", ", 0123456789ab)."), "agents.md")
+
+
+@pytest.fixture
+def result_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    module = importlib.import_module("result_page")
+    monkeypatch.setattr(module, "PROVENANCE", "Made at commit 3333333, on a machine.\n")
+    monkeypatch.setattr(module, "source_line", lambda page, commits: f"Sources: {page} (sha256 {sorted(commits)}).\n")
+    return module
+
+
+def test_a_section_made_again_leaves_the_others_and_the_page_names_the_commits_of_all(result_page, tmp_path):
+    page = tmp_path / "agents.md"
+    old = "Sources: world (sha256 0123456789ab).\n"
+    top = "# Agents\n\nWords, with ## in them.\n\n\nMade at commit 1111111, on a machine.\n\n"
+    first, last = "\n## One\n\n| a |\n", "\n## Three\n\nMade at commit 2222222 with changes, here.\n\n| c |\n"
+    page.write_text(top + old + first + "\n## Two\n\n| b |\n" + last)
+    result_page.replace_sections(page, [("Two", "| new |\n")])
+    sources = "Sources: agents.md (sha256 ['1111111', '2222222 with changes', '3333333']).\n"
+    new = "\n## Two\n\nMade at commit 3333333, on a machine.\n\n| new |\n"
+    assert page.read_text() == top + sources + first + new + last
+    with pytest.raises(SystemExit, match="no section 'Four'"):
+        result_page.replace_sections(page, [("Four", "")])
+    assert page.read_text() == top + sources + first + new + last
+
+
+def test_the_commit_at_the_top_does_not_count_once_every_section_has_its_own(result_page, tmp_path):
+    page = tmp_path / "agents.md"
+    page.write_text("# A\n\nMade at commit 1111111.\n\nSources: world (sha256 0123456789ab).\n\n## One\n\n| a |\n")
+    result_page.replace_sections(page, [("One", "| b |\n")])
+    assert "(sha256 ['3333333'])" in page.read_text()
 
 
 def test_the_script_lists_pages_and_never_fails():
