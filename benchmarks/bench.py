@@ -20,6 +20,7 @@ PAGES = {
             speed.coordinates_compared,
             speed.gradient_scaling,
             speed.workers_stay_busy,
+            speed.solving_models,
             speed.reading_logs,
             speed.start_up,
         ),

@@ -38,6 +38,12 @@ WEIGHTS = "tests/algebra/test_weights.py::"
 UNITS = "tests/invariants/test_units.py::"
 TRUST = "tests/statistics/test_trust.py::"
 HONEST = "tests/statistics/test_fit_is_honest.py::"
+SYSTEMS, COMPONENTS, OPTIMA = (f"model/kernels/{name}.py" for name in ("systems", "components", "optima"))
+MODELS = "tests/algebra/test_models.py::"
+ALL_POLICIES = MODELS + "test_the_optimum_is_that_of_all_policies"
+DENSE_ALGEBRA = MODELS + "test_values_and_visits_of_a_stochastic_policy_are_those_of_dense_algebra"
+VALUED = "tests/algebra/test_policies.py::"
+POLICY_FILE = "tests/algebra/test_policy_file.py::"
 
 
 @dataclass(frozen=True)
@@ -280,6 +286,26 @@ MUTATIONS = [
     Mutation("answers.py", "ratio[self.weights > 0.0].max(initial=-np.inf)", "ratio.max()", WEIGHTS + "test_a_draw_without_weight_has_no_say_in_reweighting"),
     Mutation("logs/choices.py", "if log.unread:", "if False:", HONEST + "test_columns_that_were_not_read_are_named"),
     Mutation("logs/choices.py", "(largest or 1.0)", "max(largest, 1e-6)", HONEST + "test_the_unit_of_rewards_does_not_matter_to_a_fit"),
+    Mutation(SYSTEMS, "    return horizon * size_of(system.residual, size, transposed)", "    return size_of(system.residual, size, transposed)", MODELS + "test_the_bound_holds_where_sweeps_stop_early"),
+    Mutation(SYSTEMS, "out[column[e]] -= entry[e] * x[i]", "out[i] -= entry[e] * x[column[e]]", DENSE_ALGEBRA + "[sweeps-1-0.9]"),
+    Mutation(SYSTEMS, "        lu_solve_transposed(lu, x, width)", "        lu_solve(lu, x, width)", DENSE_ALGEBRA + "[elimination-1-0.9]"),
+    Mutation(SYSTEMS, "mark[i] = 1.0 if system.leaving[i] > 0.0 else 0.0", "mark[i] = 1.0", MODELS + "test_a_loop_that_pays_and_a_trap_are_counted_and_nothing_else_is[sweeps]"),
+    Mutation(COMPONENTS, "leaving += weight * (1.0 - shape.discount)", "leaving += 1.0 - shape.discount", DENSE_ALGEBRA + "[elimination-1-0.9]"),
+    Mutation(COMPONENTS, "payoff += share * work.value[t]", "payoff += work.value[t]", MODELS + "test_an_acyclic_problem_is_solved_without_error"),
+    Mutation(COMPONENTS, "work.flow[t] += share * model.probability[e]", "work.flow[t] += model.probability[e]", DENSE_ALGEBRA + "[elimination-2-1.0]"),
+    Mutation(OPTIMA, "if total > best:", "if total < best or choice < 0:", ALL_POLICIES),
+    Mutation(OPTIMA, "bound = 0.5 * horizon * (high - low) if is_closed", "bound = 0.5 * (high - low) if is_closed", MODELS + "test_the_bound_holds_where_sweeps_stop_early"),
+    Mutation(OPTIMA, "model.probability[e] > 0.0 and ", "", MODELS + "test_a_loop_that_pays_and_a_trap_are_counted_and_nothing_else_is[elimination]"),
+    Mutation("model/kernels/models.py", "shape.discount * (row[first + e] / total)", "shape.discount * row[first + e]", MODELS + "test_rows_of_single_precision_are_normalised"),
+    Mutation("model/model_order.py", "is_closed[component[source[~within]]] = False", "pass", ALL_POLICIES),
+    Mutation("model/solve_models.py", "total += weight[number] * np.nan_to_num(slope[d])", "total += np.nan_to_num(slope[d])", VALUED + "test_slopes_are_the_derivatives_of_the_weighted_value"),
+    Mutation("inference/policies.py", "reporting = np.flatnonzero(~chooses & ", "reporting = np.flatnonzero(chooses & ", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
+    Mutation("inference/policies.py", "draws=np.flatnonzero(chooses & np.isfinite(optimum))", "draws=np.flatnonzero(np.isfinite(optimum))", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
+    Mutation("inference/policies.py", "policy = judge.improved(candidates[origin])", "policy = candidates[origin]", VALUED + "test_the_recommended_policy_is_as_a_rule_the_best_of_all_by_the_mean"),
+    Mutation("inference/policies.py", "np.clip(most - rank, 0.0, 1.0)", "(rank < most)", VALUED + "test_the_mean_of_the_worst_share_is_that_of_the_quantile_function"),
+    Mutation("inference/policies.py", "allowed = (better >= level)", "allowed = (better >= 0.5)", VALUED + "test_a_cautious_policy_leaves_the_usual_action_only_where_it_is_that_sure"),
+    Mutation("logs/policy_file.py", "return np.asarray(policy / total[space.pair_state])", "return policy", POLICY_FILE + "test_probabilities_in_any_order_with_other_columns_and_separators"),
+    Mutation("logs/policy_file.py", "if not np.isnan(policy[k]):", "if False:", POLICY_FILE + "test_what_is_wrong_is_said_with_row_rule_and_remedy"),
 ]  # fmt: skip
 
 

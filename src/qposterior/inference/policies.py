@@ -280,8 +280,8 @@ class Judge:
 
         A pass ranks states by the slope of the score towards their best action (`ModelSolver.slopes`), then tries these
         changes, each time by valuing the changed policy in all draws: all of them at once, the better half, a quarter,
-        … down to the best one, then a few others one by one. The first that raises the score is kept, and the next
-        pass begins. So a pass costs a number of evaluations that grows only with the logarithm of the number of states.
+        … down to the best one, then a few others one by one. The first that raises the score is kept, and the next pass
+        begins. So a pass costs a number of evaluations that grows only with the logarithm of the number of states.
         """
         score, work = self.score(policy), self.draws.size * self.solver.models.num_edges
         trials = int(np.clip(MOST_WORK / work, FEWEST_TRIALS, MOST_TRIALS))
@@ -303,17 +303,18 @@ class Judge:
         """Yield changed policies, the most promising ones first."""
         space = self.space
         values = self.values(policy)
-        slope = self._lowered(self.solver.slopes(policy, self.start, self.risk.weights(values), self.draws))
-        best = space.maximum(slope)
-        pairs = np.flatnonzero(space.optimal_share(slope, "lowest"))  # one of each state
-        worth = best[space.pair_state[pairs]]
-        rising = worth > TIE * np.abs(values[np.isfinite(values)]).max(initial=0.0)
-        pairs = pairs[rising][np.argsort(-worth[rising], kind="stable")]
-        number = pairs.size
+        slope = self.solver.slopes(policy, self.start, self.risk.weights(values), self.draws)
+        order = np.argsort(-slope, kind="stable")
+        order = order[self.allowed[order] & (policy[order] < 1.0)]
+        rising = order[slope[order] > TIE * np.abs(values[np.isfinite(values)]).max(initial=0.0)]
+        _, first = np.unique(space.pair_state[rising], return_index=True)  # the best pair of each state
+        best = rising[np.sort(first)]
+        number = best.size
         while number >= 1:
-            yield self._with(policy, pairs[:number])
+            yield self._with(policy, best[:number])
             number //= 2
-        for pair in pairs[1 : 1 + MOST_SINGLES]:
+        # A slope is that of a small change: a whole one may raise the score where the slope is slightly negative.
+        for pair in order[~np.isin(order, best[:1])][:MOST_SINGLES]:
             yield self._with(policy, pair[None])
 
     def _with(self, policy: FloatArray, pairs: IntArray) -> FloatArray:

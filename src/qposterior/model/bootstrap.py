@@ -20,7 +20,7 @@ def bootstrap_models(sums: PairSums, num: int, rng: np.random.Generator) -> Mode
     space = sums.space
     hierarchy = build_hierarchy(sums, np.zeros(space.num_states))
     plain = hierarchy.estimate()
-    rows: FloatArray = np.repeat(plain.rows.astype(np.float32), num, axis=0)  # type: ignore[assignment]
+    rows: FloatArray = np.repeat(plain.rows.astype(np.float32), num, axis=0)
     rewards = np.repeat(plain.rewards, num, axis=0)
     pair = sums.edge_pair
     known = np.isfinite(sums.edge_reward)
