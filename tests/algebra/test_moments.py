@@ -105,8 +105,9 @@ def test_what_is_not_known_or_too_large_stays_unknown():
 
 
 def test_means_ignore_what_has_no_weight():
-    keys, values = np.array([0, 0, 1, 2]), np.array([1.0, 4.0, np.nan, 7.0])
-    np.testing.assert_array_equal(mean_by(keys, values, np.array([2.0, 1.0, 0.0, 1.0]), 4), [2.0, np.nan, 7.0, np.nan])
+    keys, values = np.array([0, 0, 0, 1, 2]), np.array([1.0, 4.0, np.nan, np.nan, 7.0])
+    means = mean_by(keys, values, np.array([2.0, 1.0, 0.0, 0.0, 1.0]), 4)
+    np.testing.assert_array_equal(means, [2.0, np.nan, 7.0, np.nan])
     one, two = np.array([np.nan, 2.0, 2.0]), np.array([1.0, np.nan, 4.0])
     merged = merge_means(np.array([0.0, 1.0, 1.0]), one, np.array([2.0, 0.0, 3.0]), two)
     np.testing.assert_array_equal(merged, [1.0, 2.0, 3.5])

@@ -209,7 +209,7 @@ class _Builder:
     def _add_moves(self, move: IntArray, reward: FloatArray, weight: FloatArray) -> None:
         """Merge how often a chunk made each move, and the mean reward of it."""
         log, size = self.log, len(self._move_code)
-        known, mean = _grown(log.move_count, size), _grown(log.move_reward, size, np.nan)
+        known, mean = _grown(log.move_count, size), _grown(log.move_reward, size)
         count = sum_by(move, weight, size)
         log.move_reward = merge_means(known, mean, count, mean_by(move, reward, weight, size))
         log.move_count = known + count
@@ -284,5 +284,5 @@ def _thinned(values: FloatArray, weights: FloatArray) -> Readings:
     return np.bincount(group, (values * weights)[order])[kept] / total[kept], total[kept].astype(float)
 
 
-def _grown(values: FloatArray, size: int, fill: float = 0.0) -> FloatArray:
-    return np.concatenate([values, np.full(size - values.size, fill)])
+def _grown(values: FloatArray, size: int) -> FloatArray:
+    return np.concatenate([values, np.zeros(size - values.size)])
