@@ -118,7 +118,9 @@ def optimal_values(models: Models, *, patience: int = 100) -> tuple[FloatArray, 
     return q, q.max(axis=2), is_finite
 
 
-def improve(models: Models, policy: FloatArray, start: FloatArray, *, rounds: int = 200) -> FloatArray:
+def improve(
+    models: Models, policy: FloatArray, start: FloatArray, *, rounds: int = 200, barred: FloatArray | float = 0.0
+) -> FloatArray:
     r"""Change a policy (N, A) in single states as long as that raises its mean value at `start` over the models.
 
     With M = (I − γP_π)⁻¹ the change to action a in state s alone raises the value at the start, exactly, by
@@ -126,10 +128,12 @@ def improve(models: Models, policy: FloatArray, start: FloatArray, *, rounds: in
     .. math:: (\mu M)_s \, \frac{Q^\pi(s,a) - V^\pi(s)}{M_{ss} - \gamma P_{sa} M_{\cdot s}}.
 
     Each round tries the best change of every state together; if the best single change is worth more, that is made.
+    `barred` is −inf for actions that may not be taken, 0 for others.
     """
     tolerance = 1e-9 * (1.0 + np.abs(models.rewards).max())
     value, gains = single_changes(models, policy, start)
     for _ in range(rounds):
+        gains = gains + barred
         best = gains.max(axis=1)
         if best.max() <= tolerance:
             break

@@ -178,9 +178,30 @@ class Method:
         return hashlib.sha256(self.settings.encode()).hexdigest()[:8]
 
 
+def model_posterior(log: Log, num: int, rng: np.random.Generator) -> Draws:
+    """The hierarchical posterior of the model, the default of `fit`."""
+    from qposterior.logs.choices import FitSettings, choose
+    from qposterior.logs.read import log_of_table
+    from qposterior.model.model_prior import ModelPrior
+
+    chosen = choose(log_of_table(log.frame), FitSettings(discount=log.discount))
+    models = ModelPrior().draw_from(chosen.seen.sums(), num, rng)
+    space = chosen.seen.space
+    num_states, num_actions, _ = log.counts.shape
+    state = np.array([int(label[1:]) for label in chosen.states])
+    action = np.array([int(label[1:]) for label in chosen.actions])
+    rows, rewards = np.zeros((num, num_states, num_actions, num_states)), np.zeros((num, num_states, num_actions))
+    pair = np.repeat(np.arange(space.num_pairs), np.diff(models.first_edge))
+    place = state[space.pair_state], action[space.pair_action]
+    rows[:, place[0][pair], place[1][pair], state[models.successor]] = models.rows[:num]
+    rewards[:, place[0], place[1]] = models.rewards[:num]
+    return rows, rewards
+
+
 METHODS: dict[str, Method] = {
     "point": Method(draw_fn=point_estimate),
     "bootstrap": Method(draw_fn=bootstrap),
     "plain": Method(draw_fn=plain_conjugate),
+    "model": Method(draw_fn=model_posterior, settings="1"),
     "q prior": Method(draw_q_fn=prior_on_q, most_logs=5),
 }

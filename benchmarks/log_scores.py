@@ -29,7 +29,7 @@ def score_draws(problem: Problem, log: Log, draws: Draws, num: int) -> dict[str,
     scores["bias_optimum"] = float(value.mean(axis=0) @ start - true_value @ start) / scale
     half = slice(0, models.num // 2) if models.num > 1 else slice(None)
     rest = slice(models.num // 2, None) if models.num > 1 else slice(None)
-    policy = recommend(models.part(half), q[half], logged, start)
+    policy = recommend(models.part(half), q[half], logged, start, tried)
     scores |= score_policy(models.part(rest), truth, policy, logged=logged, start=start, scale=scale)
     scores["regret"] = float(true_value @ start - policy_values(truth, policy)[0] @ start) / scale
     return scores
@@ -80,21 +80,26 @@ def score_optimum(q: FloatArray, true_q: FloatArray, tried: np.ndarray, *, num: 
     return scores
 
 
-def recommend(models: Models, q: FloatArray, logged: FloatArray, start: FloatArray) -> FloatArray:
+def recommend(
+    models: Models, q: FloatArray, logged: FloatArray, start: FloatArray, tried: np.ndarray | None = None
+) -> FloatArray:
     """Return the policy (N, A) of largest mean value at the start among three candidates, improved state by state.
 
-    The candidates are the logged policy, the greedy policy of the mean of Q*, and the optimum of the mean model.
+    The candidates are the logged policy, the greedy policy of the mean of Q*, and the optimum of the mean model. Pairs
+    that were never tried are not recommended, whatever the method, as `fit` does not.
     """
     one_hot = np.eye(logged.shape[1])
+    allowed = np.ones(logged.shape, dtype=bool) if tried is None else tried | ~tried.any(axis=1, keepdims=True)
+    barred = np.where(allowed, 0.0, -np.inf)
     mean_q, _, is_finite = optimal_values(models.mean())
-    candidates = [logged, one_hot[q.mean(axis=0).argmax(axis=1)]]
+    candidates = [logged, one_hot[(q.mean(axis=0) + barred).argmax(axis=1)]]
     if is_finite[0]:
-        candidates.append(one_hot[mean_q[0].argmax(axis=1)])
+        candidates.append(one_hot[(mean_q[0] + barred).argmax(axis=1)])
     worth = np.array([np.mean(policy_values(models, policy) @ start) for policy in candidates])
     # What differs by rounding alone is no reason to leave the logged policy.
     worth[0] += 1e-9 * (1.0 + abs(worth[0]))
     best = int(np.nanargmax(worth)) if not np.isnan(worth).all() else 0
-    return improve(models, candidates[best], start)
+    return improve(models, candidates[best], start, barred=barred)
 
 
 def score_policy(

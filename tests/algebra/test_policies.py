@@ -89,7 +89,13 @@ def test_improvement_beats_its_candidates_and_finds_what_single_changes_find(ris
     for seed in range(12):
         models = noisy_models(seed, noise=2.0)
         space, start = models.space, some_start(models.space, seed)
-        judge = Judge(solver=ModelSolver(models), start=start, draws=np.arange(20), risk=Risk.parse(risk))
+        judge = Judge(
+            solver=ModelSolver(models),
+            start=start,
+            draws=np.arange(20),
+            risk=Risk.parse(risk),
+            allowed=np.ones(models.space.num_pairs, dtype=bool),
+        )
         begun = some_policy(space, seed)
         policy = judge.improved(begun)
         score = judge.score(policy)

@@ -19,7 +19,7 @@ from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
-from qposterior.world.solve import check_uniqueness
+from qposterior.world.solve import check_uniqueness, solve
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import steps_to
 
@@ -28,6 +28,9 @@ REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "d
 DRAWS = {"model": 2000, "q": 4000, "bootstrap": 2000}
 """Draws that are returned unless told: of models one half chooses a policy and the other values it."""
 DISCOUNT = 0.99
+LONG, MOST_STEPS = 10.0, 10_000
+"""Episodes that last so many times as long as those of the log are not what the log is about."""
+
 UNKNOWN_ACTION = "(nothing tried)"
 WORDS = {
     "model": "rewards and transitions are learned, the actions of a state by comparison with each other, and each draw "
@@ -281,15 +284,39 @@ def _discount(log: Log, is_goal: BoolArray, words: list[str]) -> float:
     if not is_goal.any():
         words.append(f"there are no goals, so the future is discounted by {DISCOUNT}")
         return DISCOUNT
-    holds = check_uniqueness(_mean_problem(log, is_goal))
+    problem = _mean_problem(log, is_goal)
+    holds = check_uniqueness(problem)
     if holds.proper_policy_exists and holds.improper_policies_lose:
-        words.append("every state leads on to a goal and no loop pays, so there is no discount")
-        return 1.0
+        if not _would_go_on(log, problem):
+            words.append("every state leads on to a goal and no loop pays, so there is no discount")
+            return 1.0
+        words.append(
+            f"the future is discounted by {DISCOUNT}: the best decisions put the end off, to far beyond the length of "
+            "the episodes of the log"
+        )
+        return DISCOUNT
     words.append(
         f"the future is discounted by {DISCOUNT}: "
         + ("one could circle for ever without losing" if holds.proper_policy_exists else "some states lead to no goal")
     )
     return DISCOUNT
+
+
+def _would_go_on(log: Log, problem: FiniteMDP) -> bool:
+    """Return whether the optimum of the mean problem mostly lasts `LONG` times as long as the log's episodes."""
+    space = problem.space
+    policy = solve(problem).policy
+    states = space.deciding_states
+    rows = problem.transitions.select(space.pair_index[states, policy[states]]).matrix.T
+    reached = np.zeros(space.num_states)
+    for state, number in log.starts.items():
+        reached[state] += number
+    reached[space.is_goal] = 0.0
+    begun = reached.sum()
+    for _ in range(min(int(LONG * log.num_rows / max(log.num_episodes, 1)), MOST_STEPS)):
+        reached = np.asarray(rows @ reached[states])
+        reached[space.is_goal] = 0.0
+    return bool(reached.sum() > 0.5 * begun)
 
 
 def _mean_problem(log: Log, is_goal: BoolArray) -> FiniteMDP:

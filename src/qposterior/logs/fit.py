@@ -29,7 +29,7 @@ from qposterior.model.hierarchy import num_edges
 from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
-from qposterior.model.solve_models import policy_values
+from qposterior.model.solve_models import ModelSolver, policy_values
 from qposterior.world.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ class Fit:
     def table(self) -> pd.DataFrame:
         """A row per state and action: ROW_COLUMNS, under the labels of the log and in their order.
 
+        `mean`, `lower` and `upper` are those of the value of taking the action once and the recommended policy from
+        there on; without draws of the model, those of Q*, which is too large where actions are nearly equal.
         `prob_optimal` is nan where no other action of the state was tried (`only_action`): nothing was compared. All
         `NUMBERS` are nan where the computation has not settled.
         """
@@ -125,14 +127,15 @@ class Fit:
         place = space.pair_state, space.pair_action
         draws = self.posterior.draws
         loss = self.posterior.expectation(space.maximum(draws)[:, space.pair_state] - draws)
+        mean, lower, upper = self._values()
         rows = pd.DataFrame(
             {
                 "state": [states[s] for s in space.pair_state],
                 "action": [actions[a] for a in space.pair_action],
                 "count": self.chosen.seen.count,
-                "mean": self.posterior.mean()[place],
-                "lower": self.posterior.quantile(0.5 - LEVEL / 2)[place],
-                "upper": self.posterior.quantile(0.5 + LEVEL / 2)[place],
+                "mean": mean,
+                "lower": lower,
+                "upper": upper,
                 "prob_optimal": self.posterior.prob_optimal_table()[place],
                 "expected_loss": loss,
                 "only_action": _tried_actions(self.chosen)[space.pair_state] <= 1,
@@ -143,6 +146,18 @@ class Fit:
         if not self.is_settled:
             rows[list(NUMBERS)] = np.nan
         return rows[rows["action"] != UNKNOWN_ACTION].reset_index(drop=True)
+
+    def _values(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return ``(K,)`` means and ends of 90 % intervals of what the pairs are worth."""
+        post = self.posterior
+        levels = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
+        if self.policies is None or post.models is None or post.choosing is None:
+            low, high = (post.quantile_of(post.draws, level) for level in levels)
+            return post.pair_mean, low, high
+        solver, others = ModelSolver(post.models), np.flatnonzero(~post.choosing)
+        q = np.concatenate(list(solver.action_value_blocks(self.policies.recommended.probabilities, others)))
+        low, high = np.quantile(q, levels, axis=0)
+        return q.mean(axis=0), low, high
 
     @property
     def is_settled(self) -> bool:

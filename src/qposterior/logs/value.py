@@ -7,6 +7,7 @@ import numpy as np
 from qposterior.answers import Posterior
 from qposterior.logs.choices import Chosen
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.space import StateActionSpace
 
 MOST_STEPS = 1000
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
@@ -41,6 +42,8 @@ def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> F
     space = post.space
     centre = post.pair_mean
     deviation = post.draws - centre
+    if post.models is not None:
+        deviation = deviation - _state_means(space, deviation)
     variance = post.expectation(deviation**2)
     noise = _noise_variance(post, chosen)
     visited = visits(post, chosen, weights)
@@ -79,6 +82,13 @@ def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     observed: IntArray = seen.observed_pairs
     noise[observed] += space.discount**2 * np.maximum(spread, 0.0)
     return noise
+
+
+def _state_means(space: StateActionSpace, values: FloatArray) -> FloatArray:
+    """Return ``(N, K)`` the mean of the values over the actions of the state."""
+    states = space.deciding_states
+    number = np.diff(space.first_pair)[states]
+    return np.repeat(np.add.reduceat(values, space.first_pair[states], axis=1) / number, number, axis=1)
 
 
 def _pooled_variance(chosen: Chosen) -> FloatArray:
