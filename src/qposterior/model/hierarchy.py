@@ -1,4 +1,4 @@
-"""From sums over a log to the arrays of the Gibbs sampler: candidates, successor effects, units and starts."""
+"""From sums over a log to what the sampler of the model works on: candidates, successor effects, units, starts."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ LEARNED_FROM = 512
 
 EXTRAS = 2
 """States that were never seen as successors of a state, and may be some of its successors nevertheless."""
+
+FLAT = 1e-5
+"""Spread of worth over the successors of a state, as a share of the largest of any state, below which it is none."""
 
 TINY = 1e-10
 
@@ -143,11 +146,12 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     rewards, mean, deviation = _successor_rewards(sums, cell, candidate.size)
     owner = np.repeat(np.arange(space.num_states), np.diff(first_candidate))
     worth_of = space.discount * np.where(space.is_goal, 0.0, value)[candidate] + rewards.effect
-    worth_of = worth_of - _weighted_means(owner, total, worth_of, space.num_states)[owner]
+    worth_of, spread, varied = _centred_worth(owner, worth_of, total, space.num_states)
     noise = _noise(sums, mean, deviation, is_adjusted=rewards.is_used)
     worth = _weighted_means(edge_pair, edge_count, worth_of[edge_candidate], space.num_pairs)
     squares = sum_by(edge_pair, edge_count * (worth_of[edge_candidate] - worth[edge_pair]) ** 2, space.num_pairs)
-    spread = np.sqrt(_weighted_means(owner, total, worth_of**2, space.num_states))
+    if sums.rows_known:
+        squares = np.zeros(space.num_pairs)  # what a row is worth is then known, and no mean of readings
     largest = float(spread.max(initial=0.0)) or 1.0
     tried = sum_by(space.pair_state, (sums.count > 0.0).astype(float), space.num_states)
     informed = tried >= 2.0
@@ -165,11 +169,13 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     )
     units = Units(
         unit=noise.unit,
-        worth_unit=np.maximum(spread, 1e-5 * largest),
+        worth_unit=np.maximum(spread, FLAT * largest),
         worth_within=np.maximum(_within(space, sums.count, squares, spread), TINY * largest**2),
         offset=noise.offset,
+        read=tried >= 1.0,
         informed=informed,
         learned=_some_of(informed),
+        varied=varied,
         noise=noise.pooled,
         spread=noise.spread,
         tempering=noise.tempering,
@@ -185,6 +191,24 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
         rewards=rewards,
         initial=guess / sum_by(owner, guess, space.num_states)[owner],
     )
+
+
+def _centred_worth(
+    owner: IntArray, worth: FloatArray, total: FloatArray, num_states: int
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return what candidates are worth less the mean of their state, the spread ``(S,)`` of that, and where it varies.
+
+    Mean and spread are over the successors seen, or over all candidates where none was. Where the spread is nothing but
+    rounding, or small beside that of other states, all candidates are worth the same, 0: a row tilted by such
+    differences would be torn apart.
+    """
+    is_read = sum_by(owner, total, num_states) > 0.0
+    weight = np.where(is_read[owner], total, 1.0)
+    centred = worth - _weighted_means(owner, weight, worth, num_states)[owner]
+    spread = np.sqrt(_weighted_means(owner, weight, centred**2, num_states))
+    size = 1e-9 * float(np.abs(worth).max(initial=0.0))
+    varied = spread > max(FLAT * float(spread.max(initial=0.0)), size)
+    return np.where(varied[owner], centred, 0.0), np.where(varied, spread, 0.0), varied
 
 
 def _within(space: StateActionSpace, count: FloatArray, squares: FloatArray, spread: FloatArray) -> FloatArray:
@@ -203,8 +227,8 @@ def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntA
     """Return ``(E,)`` the candidate of every edge: those of the pair's state, in their order."""
     width = np.diff(first_candidate)[space.pair_state]
     first_edge = np.concatenate([[0], np.cumsum(width)])
-    offset = np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
-    return np.asarray(np.arange(int(first_edge[-1])) + offset)
+    shift = np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
+    return np.asarray(np.arange(int(first_edge[-1])) + shift)
 
 
 def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
@@ -213,7 +237,7 @@ def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatAr
     Candidates are the successors seen from the state by any action, and a few of all states by how often they follow
     anywhere. These share the probability that a reading leads to a state not met before, estimated (Good and Turing) by
     the share of successors that were met just once; where none was, there are none of them. A state from which nothing
-    was seen may lead to any state that was ever a successor, or to itself.
+    was seen may lead to any of the eight states that follow most often, or to itself.
     """
     space = sums.space
     state = np.repeat(space.pair_state, np.diff(sums.first_edge))
@@ -292,7 +316,7 @@ def _backfit(
 ) -> tuple[FloatArray, FloatArray]:
     """Return e of the cells and α of the pairs that fit the mean rewards of (pair, cell) best."""
     alpha, effect = mean.copy(), np.zeros(size)
-    scale = float(np.abs(reward).max())
+    scale = float(np.ptp(reward))
     for _ in range(200):
         effect = _weighted_means(cell, count, reward - alpha[pair], size)
         better = _weighted_means(pair, count, reward - effect[cell], mean.size)
@@ -356,7 +380,7 @@ def _constant_pairs(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, 
         ends = np.concatenate([sums.reward_low[noisy], sums.reward_high[noisy]])
         constant &= ~np.isin(np.round(mean / size, 8), np.round(ends / size, 8))
     if again.any() and constant[again].mean() > 0.9:
-        constant |= sums.count == 1.0
+        constant |= (sums.count > 0.0) & ~again
     return np.asarray(constant)
 
 

@@ -14,7 +14,7 @@ from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.hierarchy import Hierarchy, build_hierarchy
 from qposterior.model.kernels.compile import ALL_THREADS
-from qposterior.model.kernels.hierarchy import SHARES, STEPS, model_chain
+from qposterior.model.kernels.hierarchy import SHARES, STEPS, Law, model_chain
 from qposterior.model.solve_models import logged_policy, policy_values, solve_models
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -24,8 +24,8 @@ from qposterior.world.sums import PairSums
 SPREADS = (0.1, 0.5, 1.0, 2.0)
 """Grid of ω: how much the scales of states may differ, in units of log."""
 
-CORRELATIONS = {-0.99: 0.1, -0.95: 0.1, -0.8: 0.1, -0.5: 0.1, 0.0: 0.4, 0.5: 0.1, 0.8: 0.1}
-"""Grid of ρ with its prior: 0 for rewards and successors that have nothing to do with each other."""
+SLOPES = {-0.5: 0.05, 0.0: 0.7, 0.5: 0.05, 0.75: 0.05, 0.9: 0.05, 1.0: 0.1}
+"""Grid of λ with its prior: by how much an action's reward makes up for where it leads."""
 
 CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
@@ -43,7 +43,7 @@ class ModelPrior:
     r"""The actions of a state resemble each other by a degree that is learned, and states resemble each other.
 
     Mean rewards ρ_sa ~ N(β_s, τ_s²), β_s ~ N(μ, b²); what successors are worth varies over the actions of a state by
-    κ_s, and goes with their rewards by a correlation; rows P_sa ~ Dir(c_s p̄_s), p̄_s ~ Dir(c₀ m_s); noise variances
+    κ_s, and their rewards make up for it by a share λ; rows P_sa ~ Dir(c_s p̄_s), p̄_s ~ Dir(c₀ m_s); noise variances
     v_sa ~ ν v_s/χ²_ν. All scales are learned and free of units: `reward_scale` and `row_scale` are the medians of the
     half-Cauchy priors of τ_s over the noise, and of c_s^(−1/2); `alike` is the prior probability that all actions pay
     the same, and that all lead to the same. It is no density over Q: it has draws only.
@@ -82,13 +82,13 @@ class ModelPrior:
         hierarchy = build_hierarchy(sums, optimal_values(first.mean()))
         return self._run(hierarchy, length, WARM_UP, rng)
 
-    def laws(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    def laws(self) -> tuple[Law, Law, Law]:
         """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
         concentration = SHARES / np.sqrt(1.0 - SHARES**2)
         return (
             _grid_law(np.log(STEPS), STEPS / self.reward_scale, self.alike),
             _grid_law(np.log(SHARES), concentration / self.row_scale, self.alike),
-            (np.log(list(CORRELATIONS.values())), np.array(list(CORRELATIONS))),
+            (np.log(list(SLOPES.values())), np.array(list(SLOPES))),
         )
 
     def _run(self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator) -> ModelDraws:
@@ -100,9 +100,7 @@ class ModelPrior:
         def run_chain(chain: int, stream: np.random.Generator) -> FloatArray:
             part = slice(chain * length, (chain + 1) * length)
             state = hierarchy.start(stream)
-            return np.asarray(
-                model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
-            )
+            return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
 
         with ThreadPoolExecutor(min(CHAINS, ALL_THREADS)) as pool:
             list(pool.map(run_chain, range(CHAINS), rng.spawn(CHAINS)))
@@ -117,7 +115,7 @@ def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
         return np.memmap(file, dtype=np.float32, mode="w+", shape=(num_draws, num_edges))
 
 
-def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> tuple[FloatArray, FloatArray]:
+def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> Law:
     """Return the half-Cauchy prior on the centre of a law of log-scales, and the laws, the last of which is "alike"."""
     law = [np.exp(-0.5 * ((logs - centre) / spread) ** 2) for centre in logs for spread in SPREADS]
     density = np.repeat(relative / (1.0 + relative**2), len(SPREADS))

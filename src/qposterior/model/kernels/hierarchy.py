@@ -3,14 +3,15 @@ r"""Gibbs sampler of the hierarchical posterior of a model: mean rewards, noise 
 For each pair α is its mean reward and y = P·W the worth of its row, W a fixed guess of what successors are worth. The
 actions of a state are exchangeable,
 
-.. math:: (α_{sa}, y_{sa}) \sim N((β_s, ȳ_s), [τ_s^2, ρ τ_s κ_s; ρ τ_s κ_s, κ_s^2]),
+.. math:: y_{sa} \sim N(ȳ_s, κ_s^2), \quad α_{sa} \sim N(β_s - λ (y_{sa} - ȳ_s), τ_s^2),
 
 τ_s = t_s u_s and κ_s = g_s w_s in the state's own units (the noise of its rewards, the spread of W over its
 successors), t_s and g_s on grids, log t_s ~ N(m, ω²) with m and ω learned over all states, likewise g_s, and a share of
-the prior on "all actions alike". A reading has the variance v_sa ~ ν v_s / χ²_ν, v_s ~ Gamma(η, η / v₀), and
-β_s ~ N(μ, b²). Rows are P_sa ~ Dir(c_s p̄_s) with c_s = 1 / g_s² − 1, p̄_s ~ Dir(c₀ m_s): p̄_s is drawn by table counts,
-and a row that was drawn is tilted to the worth y that was drawn for it. Everything but scales is integrated out where a
-scale is drawn, and rows are drawn only for the draws that are kept.
+the prior on "all actions alike". λ is 0 where what an action pays has nothing to do with where it leads, and 1 where it
+makes up for it, so that actions may tie although they differ in both (orders of stock do). A reading has the variance
+v_sa ~ ν v_s / χ²_ν, v_s ~ Gamma(η, η / v₀), and β_s ~ N(μ, b²). Rows are P_sa ~ Dir(c_s p̄_s) with c_s = 1 / g_s² − 1,
+p̄_s ~ Dir(c₀ m_s): p̄_s is drawn by table counts, and a row that was drawn is tilted to the worth y that was drawn for
+it. Everything but scales is integrated out where a scale is drawn, and rows are drawn only for the draws that are kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qposterior.model.kernels.compile import chain_kernel, inlined_kernel, kernel
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+
+Four = tuple[float, float, float, float]
+Six = tuple[float, float, float, float, float, float]
+Law = tuple[FloatArray, FloatArray]
+"""Log weights of the laws of a scale, and the laws; of λ, and its grid."""
 
 STEPS = np.exp(np.linspace(math.log(3e-3), math.log(1e3), 28))
 """Grid of t: the spread of mean rewards over the actions of a state, in units of the noise."""
@@ -50,9 +57,9 @@ FEW = 48
 LEAST_STATES = 4
 """From which the spread of the states' mean rewards is learned; with fewer, β_s is free."""
 
-FREEDOM, SHAPE, NOISE, CENTRE, WIDTH, CORRELATION, TAU_LAW, KAPPA_LAW, ROW = range(9)
+FREEDOM, SHAPE, NOISE, CENTRE, WIDTH, SLOPE, TAU_LAW, KAPPA_LAW, ROW = range(9)
 NUM_HYPER = 9
-"""Places of ν, η, v₀, μ, b, ρ, the laws of t and g, and c₀ in the vector of hyper-parameters."""
+"""Places of ν, η, v₀, μ, b, λ, the laws of t and g, and c₀ in the vector of hyper-parameters."""
 
 
 class Layout(NamedTuple):
@@ -87,8 +94,10 @@ class Units(NamedTuple):
     worth_unit: Any  # (S,)  w_s
     worth_within: Any  # (S,)  variance of W over the successors of one pair
     offset: Any  # (S,)
+    read: Any  # (S,)  states with a reading
     informed: Any  # (S,)  states with two tried actions or more
-    learned: Any  # (S,)  those of them that the laws of t, g and ρ are learned from
+    learned: Any  # (S,)  those of them that the laws of t, g and λ are learned from
+    varied: Any  # (S,)  states whose successors differ in worth; the others tell nothing of g and λ
     noise: float  # pooled variance within pairs
     spread: float  # of the states' means; 0: neither b nor ν are learned
     tempering: float  # weight of the evidence on variances, for kurtosis
@@ -109,13 +118,13 @@ class State(NamedTuple):
 
 
 @kernel
-def draw_index(log_weights: Any, rng: Any) -> Any:
+def draw_index(log_weights: FloatArray, rng: np.random.Generator) -> int:
     """Draw an index with probability ∝ exp(log_weights)."""
     return draw_place(np.exp(log_weights - np.max(log_weights)), rng)
 
 
 @kernel
-def draw_place(weights: Any, rng: Any) -> Any:
+def draw_place(weights: FloatArray, rng: np.random.Generator) -> int:
     """Draw an index with probability ∝ weights."""
     point = rng.random() * np.sum(weights)
     for i in range(weights.size - 1):
@@ -126,7 +135,7 @@ def draw_place(weights: Any, rng: Any) -> Any:
 
 
 @kernel
-def draw_gamma(shape: Any, rng: Any) -> Any:
+def draw_gamma(shape: float, rng: np.random.Generator) -> float:
     """Draw from Gamma(shape, 1); 0 where it would be below e^−60, as nearly all are where shape is tiny."""
     if shape >= 1.0:
         return rng.standard_gamma(shape)
@@ -137,14 +146,14 @@ def draw_gamma(shape: Any, rng: Any) -> Any:
 
 
 @kernel
-def draw_tables(concentration: Any, number: Any, rng: Any) -> Any:
+def draw_tables(concentration: float, number: float, rng: np.random.Generator) -> float:
     r"""Draw how many tables are occupied by `number` guests of a Chinese restaurant.
 
     The sum of independent Bernoulli(c / (c + i)), i = 0 … n − 1. Beyond `FEW` guests the rest of the sum is drawn as a
-    normal variate of its mean and variance, or, where either is rare, as a Poisson number of new tables or of guests
-    who find one. So the cost does not grow with the log.
+    normal variate of its mean and variance or, where that is small, as a binomial number of the same mean. So the cost
+    does not grow with the log.
     """
-    guests = max(int(number + 0.5), 1)
+    guests = max(round(number), 1)
     first = min(guests, FEW)
     tables = 1
     for i in range(1, first):
@@ -157,27 +166,25 @@ def draw_tables(concentration: Any, number: Any, rng: Any) -> Any:
     mean = min(max(mean, 0.0), float(rest))
     variance = mean - concentration**2 * (1.0 / low - 1.0 / high + 0.5 / low**2 - 0.5 / high**2)
     if variance > 12.0:
-        tail = round(mean + math.sqrt(variance) * rng.standard_normal())
-    elif mean < 0.5 * rest:
-        tail = float(rng.poisson(mean))
+        tail = float(round(mean + math.sqrt(variance) * rng.standard_normal()))
     else:
-        tail = float(rest - rng.poisson(rest - mean))
+        tail = float(rng.binomial(rest, mean / rest))
     return float(tables) + min(max(tail, 0.0), float(rest))
 
 
 @inlined_kernel
-def worth_variance(k: Any, within: Any, facts: Any) -> Any:
+def worth_variance(k: int, within: float, facts: Facts) -> float:
     """Variance of the mean worth of a pair's successors, its own evidence pooled with the state's."""
     n = facts.count[k]
     return (facts.worth_deviation[k] + OWN * within) / ((n + OWN - 1.0) * n)
 
 
 @kernel
-def gather(s: Any, scales: Any, start: Any, layout: Any, facts: Any, variance: Any) -> Any:
+def gather(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, variance: FloatArray) -> Six:
     r"""Return the sums over the tried pairs of a state that its evidence and its centres are made of.
 
     With x = (mean, worth), M = Σ + noise: Σ M⁻¹ (three numbers), Σ M⁻¹x (two) and −½ Σ (log |M| + x'M⁻¹x), added to
-    `start`. `scales` are τ², ρτκ, κ² and the variance of worth within the state.
+    `start`. `scales` are those of `scales_of`.
     """
     aa, ay, yy, within = scales
     saa, say, syy, ha, hy, score = start
@@ -197,7 +204,7 @@ def gather(s: Any, scales: Any, start: Any, layout: Any, facts: Any, variance: A
 
 
 @kernel
-def log_evidence(s: Any, scales: Any, start: Any, layout: Any, facts: Any, variance: Any) -> Any:
+def log_evidence(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, variance: FloatArray) -> float:
     """Return the log-likelihood of a state's readings, its α, y and their centres integrated out."""
     saa, say, syy, ha, hy, score = gather(s, scales, start, layout, facts, variance)
     det = saa * syy - say * say
@@ -205,7 +212,7 @@ def log_evidence(s: Any, scales: Any, start: Any, layout: Any, facts: Any, varia
 
 
 @inlined_kernel
-def prior_of_centre(s: Any, units: Any, hyper: Any) -> Any:
+def prior_of_centre(s: int, units: Units, hyper: FloatArray) -> Six:
     """Return the start of `gather`: β_s ~ N(μ, b²), and ȳ_s thirty times as wide as W is."""
     broad = 1.0 / hyper[CENTRE + 1] ** 2
     vague = 1.0 / (30.0 * units.worth_unit[s]) ** 2
@@ -213,22 +220,31 @@ def prior_of_centre(s: Any, units: Any, hyper: Any) -> Any:
 
 
 @inlined_kernel
-def scales_of(s: Any, step: Any, share: Any, rho: Any, units: Any) -> Any:
-    """Return τ², ρτκ, κ² and the variance of worth within the state."""
+def scales_of(s: int, step: int, share: int, slope: float, units: Units) -> Four:
+    """Return var α = τ² + λ²κ², cov(α, y) = −λκ², var y = κ², and the variance of worth within the state.
+
+    λ counts as 0 where successors do not differ in worth.
+    """
     tau, kappa = STEPS[step] * units.unit[s], SHARES[share] * units.worth_unit[s]
-    return tau * tau, rho * tau * kappa, kappa * kappa, units.worth_within[s]
+    slope = slope if units.varied[s] else 0.0
+    return tau**2 + (slope * kappa) ** 2, -slope * kappa**2, kappa**2, units.worth_within[s]
 
 
 @kernel
-def draw_scale(likelihood: Any, law: Any, place: Any, units: Any, rng: Any) -> Any:
-    """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state."""
+def draw_scale(
+    likelihood: FloatArray, law: Law, place: IntArray, informed: BoolArray, learned: BoolArray, rng: np.random.Generator
+) -> float:
+    """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state.
+
+    `likelihood` is a log-likelihood, and is overwritten. States that are not `informed` have scales from the law alone.
+    """
     log_prior, table = law
     num_states, size = likelihood.shape
     scores = log_prior.copy()
     for s in range(num_states):
-        if units.informed[s]:
+        if informed[s]:
             likelihood[s] = np.exp(likelihood[s] - np.max(likelihood[s]))
-        if units.learned[s]:
+        if learned[s]:
             for h in range(scores.size):
                 total = 0.0
                 for g in range(size):
@@ -236,7 +252,7 @@ def draw_scale(likelihood: Any, law: Any, place: Any, units: Any, rng: Any) -> A
                 scores[h] += math.log(total + 1e-300)
     chosen = draw_index(scores, rng)
     for s in range(num_states):
-        if units.informed[s]:
+        if informed[s]:
             place[s] = draw_place(table[chosen] * likelihood[s] + 1e-300, rng)
         else:
             place[s] = draw_place(table[chosen], rng)
@@ -244,38 +260,43 @@ def draw_scale(likelihood: Any, law: Any, place: Any, units: Any, rng: Any) -> A
 
 
 @kernel
-def scale_step(layout: Any, facts: Any, units: Any, laws: Any, state: Any, rng: Any) -> Any:
-    """Draw t_s and g_s of all states with their laws, and ρ."""
-    num_states, rho = layout.first_pair.size - 1, state.hyper[CORRELATION]
+def scale_step(
+    layout: Layout, facts: Facts, units: Units, laws: tuple[Law, Law, Law], state: State, rng: np.random.Generator
+) -> None:
+    """Draw t_s and g_s of all states with their laws, and λ."""
+    num_states, slope = layout.first_pair.size - 1, state.hyper[SLOPE]
     likelihood = np.zeros((num_states, STEPS.size))
     for s in range(num_states):
         if units.informed[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(STEPS.size):
-                scales = scales_of(s, i, state.share[s], rho, units)
+                scales = scales_of(s, i, state.share[s], slope, units)
                 likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
-    state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units, rng)
+    state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units.informed, units.learned, rng)
     likelihood = np.zeros((num_states, SHARES.size))
+    informed, learned = units.informed & units.varied, units.learned & units.varied
     for s in range(num_states):
-        if units.informed[s]:
+        if informed[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(SHARES.size):
-                scales = scales_of(s, state.step[s], i, rho, units)
+                scales = scales_of(s, state.step[s], i, slope, units)
                 likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
-    state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, units, rng)
-    log_prior, correlations = laws[2]
+    state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, informed, learned, rng)
+    log_prior, slopes = laws[2]
     scores = log_prior.copy()
     for s in range(num_states):
-        if units.learned[s]:
+        if learned[s]:
             start = prior_of_centre(s, units, state.hyper)
-            for i in range(correlations.size):
-                scales = scales_of(s, state.step[s], state.share[s], correlations[i], units)
+            for i in range(slopes.size):
+                scales = scales_of(s, state.step[s], state.share[s], slopes[i], units)
                 scores[i] += log_evidence(s, scales, start, layout, facts, state.variance)
-    state.hyper[CORRELATION] = correlations[draw_index(scores, rng)]
+    state.hyper[SLOPE] = slopes[draw_index(scores, rng)]
 
 
 @kernel
-def draw_two(saa: Any, say: Any, syy: Any, ha: Any, hy: Any, z: Any, rng: Any) -> Any:
+def draw_two(
+    saa: float, say: float, syy: float, ha: float, hy: float, z: float, rng: np.random.Generator
+) -> tuple[float, float]:
     """Draw (a, y) from the normal with precision [saa, say; say, syy] and precision times mean (ha, hy).
 
     `z` is the standardised variate of y.
@@ -288,38 +309,44 @@ def draw_two(saa: Any, say: Any, syy: Any, ha: Any, hy: Any, z: Any, rng: Any) -
 
 
 @kernel
-def draw_pair(k: Any, s: Any, scales: Any, z: Any, facts: Any, state: Any, rng: Any) -> Any:
-    """Draw α and y of a tried pair given its state's centres and scales."""
+def draw_pair(
+    k: int, s: int, scales: Four, z: float, facts: Facts, state: State, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Draw α and y of a pair given its state's centres and scales; `z` is the standardised variate of y."""
     aa, ay, yy, within = scales
     det = aa * yy - ay * ay
     ia, ib, iy = yy / det, -ay / det, aa / det
-    na, ny = facts.count[k] / state.variance[k], 1.0 / worth_variance(k, within, facts)
+    na, ny = 0.0, 0.0
+    if facts.count[k] > 0.0:
+        na, ny = facts.count[k] / state.variance[k], 1.0 / worth_variance(k, within, facts)
     ca, cy = state.centre[s, 0], state.centre[s, 1]
     ha, hy = ia * ca + ib * cy + na * facts.mean[k], ib * ca + iy * cy + ny * facts.worth[k]
     return draw_two(ia + na, ib, iy + ny, ha, hy, z, rng)
 
 
 @kernel
-def centre_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> Any:
-    """Draw the centres of all states, α of all tried pairs, then μ and b."""
-    number, total, square = 0, 0.0, 0.0
+def centre_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np.random.Generator) -> None:
+    """Draw the centres of all states, α of all tried pairs, then μ and b given the centres of states with readings."""
+    deciding, number, total, square = 0, 0, 0.0, 0.0
     for s in range(layout.first_pair.size - 1):
         if layout.first_pair[s + 1] == layout.first_pair[s]:
             continue
-        scales = scales_of(s, state.step[s], state.share[s], state.hyper[CORRELATION], units)
+        scales = scales_of(s, state.step[s], state.share[s], state.hyper[SLOPE], units)
         start = prior_of_centre(s, units, state.hyper)
         saa, say, syy, ha, hy, _ = gather(s, scales, start, layout, facts, state.variance)
         state.centre[s, 0], state.centre[s, 1] = draw_two(saa, say, syy, ha, hy, rng.standard_normal(), rng)
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if facts.count[k] > 0.0:
                 state.alpha[k] = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)[0]
-        number += 1
-        total += state.centre[s, 0] + units.offset[s]
-    if number < LEAST_STATES or units.spread == 0.0:
+        deciding += 1
+        if units.read[s]:
+            number += 1
+            total += state.centre[s, 0] + units.offset[s]
+    if deciding < LEAST_STATES or units.spread == 0.0:
         return
     state.hyper[CENTRE] = total / number + state.hyper[WIDTH] / math.sqrt(number) * rng.standard_normal()
     for s in range(layout.first_pair.size - 1):
-        if layout.first_pair[s + 1] > layout.first_pair[s]:
+        if units.read[s]:
             square += (state.centre[s, 0] + units.offset[s] - state.hyper[CENTRE]) ** 2
     grid = WIDTHS * units.spread
     scores = np.log(WIDTHS / (1.0 + WIDTHS**2)) - number * np.log(grid) - 0.5 * square / grid**2
@@ -327,7 +354,7 @@ def centre_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> An
 
 
 @kernel
-def noise_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> Any:
+def noise_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np.random.Generator) -> None:
     """Draw the noise variances of pairs and states, ν, η and v₀."""
     freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
     num_pairs, logs, ratios = 0, 0.0, 0.0
@@ -380,7 +407,29 @@ def noise_step(layout: Any, facts: Any, units: Any, state: Any, rng: Any) -> Any
 
 
 @kernel
-def pool_step(layout: Any, facts: Any, state: Any, rng: Any) -> Any:
+def score_pooled(base: FloatArray, pooled: FloatArray, scores: FloatArray) -> None:
+    """Add log Dir(p̄; c₀ m), up to a constant, for every c₀ of the grid.
+
+    p̄ is taken among the candidates that were seen, for m is a law of these; a state without any tells nothing of c₀.
+    """
+    total = 0.0
+    for j in range(base.size):
+        if base[j] > 0.0:
+            total += pooled[j]
+    if total == 0.0:
+        return
+    for i in range(POOLED.size):
+        scores[i] += math.lgamma(POOLED[i])
+    for j in range(base.size):
+        if base[j] > 0.0:
+            log_share = math.log(pooled[j] / total)
+            for i in range(POOLED.size):
+                a = POOLED[i] * base[j]
+                scores[i] += a * log_share - math.lgamma(a)
+
+
+@kernel
+def pool_step(layout: Layout, facts: Facts, state: State, rng: np.random.Generator) -> None:
     """Draw table counts, p̄_s of all states and c₀."""
     scores, concentration = np.zeros(POOLED.size), state.hyper[ROW]
     for s in range(layout.first_pair.size - 1):
@@ -401,20 +450,19 @@ def pool_step(layout: Any, facts: Any, state: Any, rng: Any) -> Any:
             shape = tables[j] + concentration * facts.base[start + j] + occupied * facts.unseen[start + j]
             state.pooled[start + j] = draw_gamma(shape, rng) + 1e-30
             total += state.pooled[start + j]
-        for i in range(POOLED.size):
-            scores[i] += math.lgamma(POOLED[i])
-        for j in range(start, stop):
-            state.pooled[j] /= total
-            if facts.base[j] > 0.0:
-                for i in range(POOLED.size):
-                    a = POOLED[i] * facts.base[j]
-                    scores[i] += a * math.log(state.pooled[j]) - math.lgamma(a)
+        state.pooled[start:stop] /= total
+        score_pooled(facts.base[start:stop], state.pooled[start:stop], scores)
     state.hyper[ROW] = POOLED[draw_index(scores, rng)]
 
 
 @kernel
-def draw_row(k: Any, s: Any, layout: Any, facts: Any, state: Any, row: Any, rng: Any) -> Any:
-    """Draw P_k ~ Dir(c p̄ + n_k) and return its worth, standardised by the mean and the variance of that law."""
+def draw_row(
+    k: int, s: int, layout: Layout, facts: Facts, state: State, row: FloatArray, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Draw P_k ~ Dir(c p̄ + n_k); return its worth, also standardised by the mean and the variance of that law.
+
+    Where all successors are worth the same, the standardised variate is a normal one.
+    """
     start, first = layout.first_candidate[s], layout.first_edge[k]
     c, width = CONCENTRATIONS[state.share[s]], layout.first_candidate[s + 1] - layout.first_candidate[s]
     total, weight, mean, square = 0.0, 0.0, 0.0, 0.0
@@ -425,20 +473,24 @@ def draw_row(k: Any, s: Any, layout: Any, facts: Any, state: Any, row: Any, rng:
         weight += shape
         mean += shape * facts.value[start + j]
         square += shape * facts.value[start + j] ** 2
-    if total == 0.0:  # nothing was seen and c is tiny: the row is a corner
-        row[draw_place(state.pooled[start : start + width], rng)] = 1.0
+    if total == 0.0:  # all shapes are tiny: the row is a corner
+        shapes = c * state.pooled[start : start + width] + facts.edge_count[first : first + width]
+        row[draw_place(shapes, rng)] = 1.0
         total = 1.0
     worth = 0.0
     for j in range(width):
         row[j] /= total
         worth += row[j] * facts.value[start + j]
     mean /= weight
-    variance = max(square / weight - mean * mean, 0.0) / (weight + 1.0)
-    return worth, (worth - mean) / math.sqrt(variance) if variance > 0.0 else 0.0
+    square /= weight
+    variance = square - mean * mean
+    if variance <= 1e-13 * square:  # rounding
+        return worth, rng.standard_normal()
+    return worth, (worth - mean) / math.sqrt(variance / (weight + 1.0))
 
 
 @kernel
-def tilt(row: Any, value: Any, worth: Any, target: Any) -> Any:
+def tilt(row: FloatArray, value: FloatArray, worth: float, target: float) -> None:
     """Multiply a row by exp(t·value), normalised, so that it is worth `target`, or as near to that as it gets."""
     top = 0.0
     for j in range(row.size):
@@ -475,35 +527,52 @@ def tilt(row: Any, value: Any, worth: Any, target: Any) -> Any:
 
 
 @kernel
-def draw_model(layout: Any, facts: Any, units: Any, state: Any, rows: Any, rewards: Any, rng: Any) -> Any:
+def draw_corner(
+    k: int, s: int, scales: Four, layout: Layout, facts: Facts, state: State, row: FloatArray, rng: np.random.Generator
+) -> float:
+    """Draw one successor of a pair never tried, and return an α that goes with it."""
+    pooled = state.pooled[layout.first_candidate[s] : layout.first_candidate[s + 1]]
+    value = facts.value[layout.first_candidate[s] : layout.first_candidate[s + 1]]
+    chosen = draw_place(pooled, rng)
+    row[chosen] = 1.0
+    mean = np.sum(pooled * value)
+    spread = math.sqrt(np.sum(pooled * (value - mean) ** 2))
+    z = (value[chosen] - mean) / spread if spread > 1e-7 * np.max(np.abs(value)) else rng.standard_normal()
+    return draw_pair(k, s, scales, z, facts, state, rng)[0]
+
+
+@kernel
+def draw_model(
+    layout: Layout,
+    facts: Facts,
+    units: Units,
+    state: State,
+    rows: FloatArray,
+    rewards: FloatArray,
+    rng: np.random.Generator,
+) -> None:
     """Draw all rows and mean rewards given scales, centres, noise and p̄."""
-    rho = state.hyper[CORRELATION]
+    slope = state.hyper[SLOPE]
     for s in range(layout.first_pair.size - 1):
         start, stop = layout.first_candidate[s], layout.first_candidate[s + 1]
         if layout.first_pair[s + 1] == layout.first_pair[s]:
             continue
-        scales = scales_of(s, state.step[s], state.share[s], rho, units)
+        scales = scales_of(s, state.step[s], state.share[s], slope, units)
         row, value = np.zeros(stop - start), facts.value[start:stop]
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             first, is_tried = layout.first_edge[k], facts.count[k] > 0.0
             row[:] = 0.0
-            if units.rows_known and is_tried:
+            if not units.rows_known:
+                worth, z = draw_row(k, s, layout, facts, state, row, rng)
+                alpha, y = draw_pair(k, s, scales, z, facts, state, rng)
+                if units.read[s]:  # elsewhere ȳ is unknown, and rows are as they come
+                    tilt(row, value, worth, y)
+            elif is_tried:
                 for j in range(stop - start):
                     row[j] = facts.edge_count[first + j] / facts.count[k]
                 alpha, _ = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)
-            elif is_tried:
-                worth, z = draw_row(k, s, layout, facts, state, row, rng)
-                alpha, y = draw_pair(k, s, scales, z, facts, state, rng)
-                tilt(row, value, worth, y)
             else:
-                if units.rows_known:  # one successor, as all that were tried have
-                    row[draw_place(state.pooled[start:stop], rng)] = 1.0
-                    worth = np.sum(row * value)
-                else:
-                    worth, _ = draw_row(k, s, layout, facts, state, row, rng)
-                slope = scales[1] / scales[2] * (worth - state.centre[s, 1])
-                spread = math.sqrt(scales[0] * (1.0 - rho * rho))
-                alpha = state.centre[s, 0] + slope + spread * rng.standard_normal()
+                alpha = draw_corner(k, s, scales, layout, facts, state, row, rng)
             rewards[k] = alpha + units.offset[s]
             for j in range(stop - start):
                 rows[first + j] = row[j]
@@ -511,8 +580,16 @@ def draw_model(layout: Any, facts: Any, units: Any, state: Any, rows: Any, rewar
 
 @chain_kernel
 def model_chain(
-    layout: Any, facts: Any, units: Any, laws: Any, state: Any, rows: Any, rewards: Any, warm_up: Any, rng: Any
-) -> Any:
+    layout: Layout,
+    facts: Facts,
+    units: Units,
+    laws: tuple[Law, Law, Law],
+    state: State,
+    rows: FloatArray,
+    rewards: FloatArray,
+    warm_up: int,
+    rng: np.random.Generator,
+) -> FloatArray:
     """Run one chain: `warm_up` sweeps, then one sweep for each of the draws ``rows[i]``, ``rewards[i]``.
 
     Return ``(D, NUM_HYPER)`` the hyper-parameters of the draws.
