@@ -37,6 +37,8 @@ CAUTIOUS_ROUNDS = 10
 
 LAST = float(np.finfo(np.float64).min)
 RECOMMENDED, LOGGED, GREEDY, MEAN_MODEL = "recommended", "logged", "greedy", "mean model"
+OUR_NAMES = (RECOMMENDED, LOGGED, GREEDY, MEAN_MODEL)
+"""Names that a policy of the user's own cannot have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class PolicyValue:
     @property
     def interval(self) -> tuple[float, float]:
         """The central 90 % interval of its value."""
-        return _interval(self.values)
+        return central_interval(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,7 +166,7 @@ def recommend(
     check_type("models", models, ModelDraws)
     space, measure = models.space, Risk.parse(risk)
     usual = check_policy(space, logged)
-    others = {name: check_policy(space, policy) for name, policy in (given or {}).items()}
+    others = {check_name(name): check_policy(space, policy) for name, policy in (given or {}).items()}
     begin = initial_distribution(start, space.is_goal)
     solver = ModelSolver(models, VALUE_TOLERANCE)
     if q is None:
@@ -202,6 +204,15 @@ def recommend(
         num_changes=int(np.unique(space.pair_state[changed]).size),
         num_choosing=judge.draws.size,
     )
+
+
+def check_name(name: str) -> str:
+    """Return the name of a policy of the user's own, or say why it cannot be called that."""
+    check_type("name of a policy", name, str)
+    if not name.strip() or not name.isprintable() or name in OUR_NAMES:
+        taken = ", ".join(map(repr, OUR_NAMES))
+        raise InvalidInputError(f"a policy needs a printable name other than {taken}, got {name!r}; rename it")
+    return name
 
 
 def first_halves(num_draws: int, num_chains: int) -> BoolArray:
@@ -395,7 +406,8 @@ def _start_optimum(models: ModelDraws, q: FloatArray, start: FloatArray) -> Floa
     return np.asarray((np.concatenate(blocks) * start[begins]).sum(axis=1))
 
 
-def _interval(values: FloatArray) -> tuple[float, float]:
+def central_interval(values: FloatArray) -> tuple[float, float]:
+    """Return the 5 % and the 95 % quantile; values may be −inf."""
     # Between two values of −inf nothing can be interpolated.
     method = "linear" if np.isfinite(values).all() else "inverted_cdf"
     low, high = np.quantile(values, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method=method)  # type: ignore[call-overload]
@@ -404,4 +416,4 @@ def _interval(values: FloatArray) -> tuple[float, float]:
 
 def _summary(values: FloatArray) -> list[float | None]:
     """Return mean, 5 % and 95 % quantile."""
-    return [number if np.isfinite(number) else None for number in (float(values.mean()), *_interval(values))]
+    return [number if np.isfinite(number) else None for number in (float(values.mean()), *central_interval(values))]
