@@ -30,7 +30,7 @@ from log_page import CLAIMS, DEFAULT, write_calibration_page
 from log_scores import score_draws, score_q_draws
 from log_summary import summary_text
 
-JUDGE = 4  # to be raised with every change of the families or the scores: what is stored counts no more
+JUDGE = 5  # to be raised with every change of the families or the scores: what is stored counts no more
 WARM: set[str] = set()  # the methods that this process has called before
 
 

@@ -30,7 +30,7 @@ def score_draws(problem: Problem, log: Log, draws: Draws, num: int) -> dict[str,
     half = slice(0, models.num // 2) if models.num > 1 else slice(None)
     rest = slice(models.num // 2, None) if models.num > 1 else slice(None)
     policy = recommend(models.part(half), q[half], logged, start, tried)
-    scores |= score_policy(models.part(rest), truth, policy, logged=logged, start=start, scale=scale)
+    scores |= score_policy(models.part(rest), truth, policy, logged=logged, start=start, tried=tried, scale=scale)
     scores["regret"] = float(true_value @ start - policy_values(truth, policy)[0] @ start) / scale
     return scores
 
@@ -103,9 +103,19 @@ def recommend(
 
 
 def score_policy(
-    models: Models, truth: Models, policy: FloatArray, *, logged: FloatArray, start: FloatArray, scale: float
+    models: Models,
+    truth: Models,
+    policy: FloatArray,
+    *,
+    logged: FloatArray,
+    start: FloatArray,
+    tried: np.ndarray,
+    scale: float,
 ) -> dict[str, float]:
-    """Return coverage and interval scores of Q^π, V^π, V^π at the start and of the gain over the logged policy."""
+    """Return coverage and interval scores of Q^π, V^π, V^π at the start and of the gain over the logged policy.
+
+    Q^π is scored apart for pairs that were tried and for those that were not.
+    """
     value, logged_value = policy_values(models, policy), policy_values(models, logged)
     is_finite = ~(np.isnan(value) | np.isnan(logged_value)).any(axis=1)
     scores = {"policy_left_out": float(1.0 - is_finite.mean())}
@@ -116,7 +126,10 @@ def score_policy(
     gain, true_gain = (value - logged_value) @ start, float((true_value - true_logged)[0] @ start)
     states, actions = policy.shape
     q = look_ahead(models, value).reshape(-1, states * actions)
-    scores |= score_interval("policy_q", q, look_ahead(truth, true_value).ravel(), scale)
+    true_q = look_ahead(truth, true_value).ravel()
+    for name, pairs in (("policy_q", tried.ravel()), ("untried_policy_q", ~tried.ravel())):
+        if pairs.any():
+            scores |= score_interval(name, q[:, pairs], true_q[pairs], scale)
     scores |= score_interval("policy_v", value, true_value[0], scale)
     scores |= score_interval("start_v", (value @ start)[:, None], true_value @ start, scale)
     scores |= score_interval("gain", gain[:, None], np.array([true_gain]), scale)
