@@ -4,7 +4,7 @@ A sweep that leaves the posterior invariant leaves the joint law of parameters a
 that after some sweeps from the true parameters every parameter still has its prior law and every reading its law given
 them. All statistics are chi-squares of 8 cells or of a grid; the false-alarm rate of a test is 1e-4 over all of them.
 
-Exact, and tested as such: scales, correlation, centres, mean rewards and noise given normal readings of reward and
+Exact, and tested as such: scales, slope, centres, mean rewards and noise given normal readings of reward and
 worth; p̄, c₀ and rows given counts. Not exact by design: worth is a mean of successors, not a normal reading; rows are
 tilted to it; units, m and W are taken from the log. What that does is tested by coverage on simulated logs.
 """
@@ -54,16 +54,18 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     hyper[kernels.FREEDOM], hyper[kernels.SHAPE] = rng.choice(kernels.FREEDOMS), rng.choice(kernels.SHAPES)
     hyper[kernels.NOISE] = 0.8 * np.exp(2.0 * rng.standard_normal())
     hyper[kernels.CENTRE], hyper[kernels.WIDTH] = 0.0, 2.0 * rng.choice(kernels.WIDTHS, p=width_law / width_law.sum())
-    hyper[kernels.CORRELATION] = rng.choice(laws[2][1], p=np.exp(laws[2][0]))
+    hyper[kernels.SLOPE] = rng.choice(laws[2][1], p=np.exp(laws[2][0]))
     for place, law, name in ((state.step, laws[0], kernels.TAU_LAW), (state.share, laws[1], kernels.KAPPA_LAW)):
         hyper[name] = rng.choice(law[0].size, p=np.exp(law[0]))
         place[:] = rng.choice(law[1].shape[1], STATES, p=law[1][int(hyper[name])])
     state.level[:] = rng.gamma(hyper[kernels.SHAPE], hyper[kernels.NOISE] / hyper[kernels.SHAPE], STATES)
     state.variance[:] = hyper[kernels.FREEDOM] * state.level[owner] / rng.chisquare(hyper[kernels.FREEDOM], pairs)
     state.centre[:] = rng.standard_normal((STATES, 2)) * [hyper[kernels.WIDTH], 30.0]
-    rho, z, w = hyper[kernels.CORRELATION], *rng.standard_normal((2, pairs))
-    state.alpha[:] = state.centre[owner, 0] + kernels.STEPS[state.step][owner] * z
-    worth = state.centre[owner, 1] + kernels.SHARES[state.share][owner] * (rho * z + np.sqrt(1.0 - rho**2) * w)
+    z, w = rng.standard_normal((2, pairs))
+    worth_gap = kernels.SHARES[state.share][owner] * w
+    worth = state.centre[owner, 1] + worth_gap
+    reward_gap = kernels.STEPS[state.step][owner] * z - hyper[kernels.SLOPE] * worth_gap
+    state.alpha[:] = state.centre[owner, 0] + reward_gap
     count = rng.integers(1, 7, pairs).astype(float)
     error = np.sqrt((WORTH_DEVIATION + kernels.OWN * WITHIN) / ((count + kernels.OWN - 1.0) * count))
     facts = make_facts(
@@ -89,7 +91,8 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law():
             kernels.noise_step(layout, facts, units, state, rng)
         hyper, first = state.hyper, slice(0, 3)  # parameters of the first three states or pairs
         tau = int(hyper[kernels.TAU_LAW]), int(hyper[kernels.KAPPA_LAW])
-        gap = (state.alpha - state.centre[owner, 0]) / kernels.STEPS[state.step][owner]
+        spread = np.hypot(kernels.STEPS[state.step], hyper[kernels.SLOPE] * kernels.SHARES[state.share])[owner]
+        gap = (state.alpha - state.centre[owner, 0]) / spread
         freedom = facts.count[first] - 1.0
         share = stats.chi2.cdf(facts.deviation[first] / state.variance[first], np.maximum(freedom, 1.0))
         deviation = np.where(freedom > 0.0, share, rng.random(3))
@@ -98,7 +101,7 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law():
                 *(randomised(place, np.exp(law[0]), rng) for place, law in zip(tau, laws[:2], strict=True)),
                 *randomised(state.step[first], laws[0][1][tau[0]], rng),
                 *randomised(state.share[first], laws[1][1][tau[1]], rng),
-                randomised(np.searchsorted(laws[2][1], hyper[kernels.CORRELATION]), np.exp(laws[2][0]), rng),
+                randomised(np.searchsorted(laws[2][1], hyper[kernels.SLOPE]), np.exp(laws[2][0]), rng),
                 randomised(np.searchsorted(kernels.FREEDOMS, hyper[kernels.FREEDOM]), np.full(7, 1 / 7), rng),
                 randomised(np.searchsorted(kernels.SHAPES, hyper[kernels.SHAPE]), np.full(7, 1 / 7), rng),
                 randomised(
@@ -237,7 +240,7 @@ def alike_but_for_rewards(rng, num_states=8):
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_rewards_of_untried_actions_differ_by_the_spread_of_the_tried_ones_whatever_the_correlation(unread):
+def test_rewards_of_untried_actions_differ_by_the_spread_of_the_tried_ones_whatever_the_slope(unread):
     """They are N(β, τ²): no more than the law says, also where nothing is known of the worth of a state's rows."""
     seen = alike_but_for_rewards(np.random.default_rng(24))
     if unread:
