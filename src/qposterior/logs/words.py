@@ -68,7 +68,7 @@ def widths(table: pd.DataFrame) -> FloatArray:
     return np.asarray(length.groupby(table["state"]).transform("max"), dtype=float)
 
 
-def interval_words(row: Mapping[str, Any], width: float) -> tuple[str, str]:
+def interval_words(row: Mapping[Any, Any], width: float) -> tuple[str, str]:
     """Return the value and the interval of a row of the table, rounded alike."""
     value, low, high = rounded(width, row["mean"], row["lower"], row["upper"])
     return value, f"{low} to {high}"
@@ -128,12 +128,12 @@ def is_logged(policies: Policies) -> bool:
     return bool(np.array_equal(policies.recommended.probabilities, policies.logged.probabilities))
 
 
-def tried_words(row: Mapping[str, Any]) -> str:
+def tried_words(row: Mapping[Any, Any]) -> str:
     """Return how often a row of the table was tried."""
     return f"{row['count']:,}" if row["count"] else "never: predicted"
 
 
-def prob_best_words(row: Mapping[str, Any]) -> str:
+def prob_best_words(row: Mapping[Any, Any]) -> str:
     """Return P(best) of a row of the table; it compares nothing where the state has no other action."""
     return "only action" if math.isnan(row["prob_optimal"]) else f"{row['prob_optimal']:.2f}"
 
