@@ -217,7 +217,7 @@ def test_what_is_chosen_from_the_data():
     assert (chosen.rewards, chosen.transitions, chosen.discount) == ("deterministic", "deterministic", 1.0)
     assert [chosen.states[s] for s in chosen.seen.space.goals] == ["end"]
     assert chosen.untried == [("b", "y")]
-    noisy = choose(log_of_table(table_of([*chain, ("a", "x", -1.5, "b")])), FitSettings())
+    noisy = choose(log_of_table(table_of([*chain, ("a", "x", -1.5, "b")])), FitSettings(method="q"))
     assert (noisy.rewards, noisy.noise.is_learned) == ("noisy", True)
     unsure = choose(log_of_table(table_of([*chain, ("a", "x", -1.0, "end")])), FitSettings())
     assert unsure.transitions == "dirichlet"
@@ -225,22 +225,50 @@ def test_what_is_chosen_from_the_data():
     assert free_loop.discount == 0.99
     no_goal = choose(log_of_table(table_of([("a", "x", 1.0, "b"), ("b", "x", 0.0, "a")])), FitSettings())
     assert no_goal.discount == 0.99
-    assert len(chosen.words) == 5
+    assert len(chosen.words) == 6
     everything = choose(log_of_table(table_of(chain)), FitSettings(actions="all"))
     assert everything.seen.space.num_pairs == 4
     assert everything.untried == [("b", "y")]
 
 
+def test_the_method_is_that_of_the_model_unless_a_prior_or_noise_of_q_is_given():
+    assert FitSettings().chosen_method == "model"
+    assert FitSettings(prior=qp.ModelPrior()).chosen_method == "model"
+    assert FitSettings(prior=qp.GaussianPrior()).chosen_method == "q"
+    assert FitSettings(noise=qp.Noise()).chosen_method == "q"
+    for wrong in (
+        {"method": "model", "noise": qp.Noise()},
+        {"method": "bootstrap", "prior": qp.ModelPrior()},
+        {"method": "q", "cautious": 0.9},
+        {"method": "q", "risk": "cvar:0.1"},
+    ):
+        with pytest.raises(qp.InvalidInputError, match="leave"):
+            FitSettings(**wrong)
+
+
+def test_best_decisions_that_put_the_end_off_are_discounted():
+    """Waiting pays and ends one time in a thousand; the log's episodes are short because it mostly did not wait."""
+    names = "state action reward next_state terminated episode"
+    rows = [("a", "leave", 0.0, "end", 1, i) for i in range(1000)]
+    rows += [("a", "wait", 1.0, "a", 0, 2000 + i) for i in range(999)] + [("a", "wait", -2000.0, "end", 1, 9999)]
+    chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
+    assert chosen.discount == 1.0  # waiting costs more in the end than it pays
+    rows[-1] = ("a", "wait", -1.0, "end", 1, 9999)
+    chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
+    assert chosen.discount == 0.99
+    assert any("put the end off" in words for words in chosen.words)
+
+
 def test_the_prior_is_as_wide_as_the_longest_way_to_a_goal():
     """Four rows in no order: no two make an episode, yet the first state is three steps away from the end."""
     rows = [("b", "x", -1.0, "c"), ("a", "x", -2.0, "b"), ("c", "x", -1.0, "end"), ("b", "y", -1.0, "a")]
-    chosen = choose(log_of_table(table_of(rows)), FitSettings())
+    chosen = choose(log_of_table(table_of(rows)), FitSettings(method="q"))
     assert chosen.discount == 1.0
     assert chosen.prior.scale == pytest.approx(2.0 * 2.0 * 3.0)
-    discounted = choose(log_of_table(table_of(rows)), FitSettings(discount=0.5))
+    discounted = choose(log_of_table(table_of(rows)), FitSettings(method="q", discount=0.5))
     assert discounted.prior.scale == pytest.approx(2.0 * 2.0 * 2.0)
     long = [(f"s{i}", "x", -1.0, f"s{i + 1}") for i in range(6)] * 2  # two episodes of six rows
-    assert choose(log_of_table(table_of(long)), FitSettings()).prior.scale == pytest.approx(2.0 * 6.0)
+    assert choose(log_of_table(table_of(long)), FitSettings(method="q")).prior.scale == pytest.approx(2.0 * 6.0)
     no_end = table_of([("a", "x", 1.0, "a", 0)], "state action reward next_state terminated")
     assert "there are no goals: no episode terminated" in choose(log_of_table(no_end), FitSettings()).words
 
@@ -262,7 +290,7 @@ def test_settings_that_contradict_the_log_name_the_pair():
 def test_a_state_that_was_cut_off_is_not_a_goal_and_keeps_the_prior():
     names = "state action reward next_state terminated"
     rows = [("a", "x", -1.0, "end", 1), ("a", "y", -1.0, "b", 0)]
-    chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
+    chosen = choose(log_of_table(table_of(rows, names)), FitSettings(actions="seen"))
     assert [chosen.states[s] for s in chosen.seen.space.goals] == ["end"]
     assert chosen.seen.space.num_pairs == 3  # b has one action that nothing is known of
     assert chosen.actions[-1] == "(nothing tried)"

@@ -95,7 +95,7 @@ def test_expectations_and_quantiles_of_anything_use_the_weights():
 def test_the_value_of_a_start_is_one_weighted_distribution():
     """Mean and interval from the same weights: with all weight on one draw they agree."""
     log = [("a", x, r, "end") for x in "xy" for r in (0.0, 1.0, 2.0, 1.0)]
-    found = qp.fit(pd.DataFrame(log, columns=["state", "action", "reward", "next_state"]), particles=200)
+    found = qp.fit(pd.DataFrame(log, columns=["state", "action", "reward", "next_state"]), method="q", particles=200)
     one = np.zeros(found.posterior.weights.size)
     one[7] = 1.0
     alone = replace(found, posterior=replace(found.posterior, weights=one))

@@ -66,7 +66,10 @@ def test_the_table_is_the_reader_s_own(found):
 
 def test_json_has_the_names_that_are_promised(found):
     answer = json.loads(json.dumps(found.to_dict()))
-    assert set(answer) == {"settings", "rows", "policy", "diagnostics"}
+    assert set(answer) == {"settings", "policies", "rows", "policy", "diagnostics"}
+    assert {"recommended", "logged", "gain"} <= set(answer["policies"])
+    assert len(answer["policies"]["gain"]["value"]) == 3
+    assert 0.0 <= answer["policies"]["gain"]["prob_better"] <= 1.0
     assert {row["state"] for row in answer["rows"]} == {"new", SCRIPT, "$bad$"}
     assert answer["settings"]["transitions"] == "dirichlet"
     assert answer["diagnostics"]["trusted"] is True
@@ -131,7 +134,7 @@ def test_the_worth_of_a_reading_agrees_with_simulation():
     ]
     log = pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"])
     found = qp.fit(log, prior=qp.GaussianPrior(scale=5.0), noise=qp.Noise(scale=sd), particles=8000, seed=0)
-    worth = worth_of_readings(found.posterior, found.chosen)
+    worth = worth_of_readings(found.posterior, found.chosen, found.posterior.pair_mean)
     mean, count = log.groupby("action")["reward"].mean(), log.groupby("action").size()
     precision = 1 / 25.0 + count / sd**2
     centre, spread = count * mean / sd**2 / precision, precision**-0.5

@@ -372,6 +372,8 @@ def _constant_pairs(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, 
     largest reading: rewards that are mostly 0 look constant in a short log. Where nearly all pairs that were tried
     again are constant, so are those that were tried once.
     """
+    if sums.rewards_known:
+        return np.asarray(sums.count > 0.0)
     again = sums.count >= 2.0
     size = np.abs(mean[sums.count > 0.0]).max(initial=0.0) + np.sqrt(deviation.max(initial=0.0)) or 1.0
     constant = again & (deviation <= (1e-9 * size) ** 2 * sums.count)

@@ -250,6 +250,7 @@ class Experience:
             edge_count=weight if is_counted else weight * count[owner],
             edge_reward=self._rewards_of_edges(moments.mean[owner], owner, lengths),
             rows_known=not is_counted,
+            rewards_known=self.rewards == "deterministic",
         )
 
     def _moments(self) -> Moments:

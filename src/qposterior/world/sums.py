@@ -35,6 +35,7 @@ class PairSums:
     edge_count: FloatArray  # (E,)  counts; where rows are known, probability x count
     edge_reward: FloatArray  # (E,)  mean reward of the readings that led there
     rows_known: bool  # revealed rows: the edges are the rows themselves
+    rewards_known: bool = False  # deterministic rewards: the mean of a pair is what it pays
 
     @property
     def edge_pair(self) -> IntArray:

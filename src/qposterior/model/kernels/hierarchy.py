@@ -573,7 +573,7 @@ def draw_model(
                 alpha, _ = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)
             else:
                 alpha = draw_corner(k, s, scales, layout, facts, state, row, rng)
-            rewards[k] = alpha + units.offset[s]
+            rewards[k] = (facts.mean[k] if facts.is_fixed[k] else alpha) + units.offset[s]
             for j in range(stop - start):
                 rows[first + j] = row[j]
 
