@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.hierarchy import Hierarchy, build_hierarchy
-from qposterior.model.kernels.compile import ALL_THREADS
+from qposterior.model.kernels.compile import map_in_threads
 from qposterior.model.kernels.hierarchy import SHARES, STEPS, Law, model_chain
 from qposterior.model.solve_models import logged_policy, policy_values, solve_models
 from qposterior.world.arrays import FloatArray
@@ -102,8 +101,7 @@ class ModelPrior:
             state = hierarchy.start(stream)
             return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
 
-        with ThreadPoolExecutor(min(CHAINS, ALL_THREADS)) as pool:
-            list(pool.map(run_chain, range(CHAINS), rng.spawn(CHAINS)))
+        map_in_threads(lambda chain: run_chain(*chain), list(enumerate(rng.spawn(CHAINS))))
         return hierarchy.models(rows, rewards)
 
 

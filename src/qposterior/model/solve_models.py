@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from qposterior.checks import check_number, check_numbers, check_type
 from qposterior.errors import InvalidInputError
-from qposterior.model.kernels.compile import ALL_THREADS, use_threads_for
-from qposterior.model.kernels.models import (
-    backup_draws,
-    evaluate_draws,
-    normalise_draws,
-    optimise_draws,
-    visit_draws,
-)
+from qposterior.model.kernels.compile import ALL_THREADS, SMALL_WORK, map_in_threads
+from qposterior.model.kernels.components import new_sweeps, new_work
+from qposterior.model.kernels.models import OPTIMA, VALUES, VISITS, backup_draws, normalise_draws, solve_draws
 from qposterior.model.model_order import Order, order_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.mdp import initial_distribution
@@ -29,6 +24,7 @@ from qposterior.world.structure import state_graph, steps_to
 TOLERANCE = 1e-9
 """Of values, relative to their spread in the model (the largest less the smallest)."""
 
+Result = TypeVar("Result")
 PIECES_A_THREAD = 8
 QUICK_SWEEPS = 100
 
@@ -143,7 +139,7 @@ class ModelSolver:
         order, probabilities = self.order, check_policy(self.models.space, policy)[self.order.pairs]
         guess = np.zeros(order.states.size)
         for number, block in enumerate(self.models.blocks(self.numbers(draws))):
-            found = self._run(evaluate_draws, self._data(self.models, block), probabilities, guess)
+            found = self._run(VALUES, block, probabilities, guess)
             if number == 0:  # the mean of the first block is a good start for those that follow
                 guess = np.nan_to_num(found.mean(axis=0))
             yield _put_back(found, order.states)
@@ -154,17 +150,20 @@ class ModelSolver:
         probabilities = check_policy(space, policy)[order.pairs]
         begin = initial_distribution(start, space.is_goal)[order.states]
         blocks = self.models.blocks(self.numbers(draws))
-        found = [self._run(visit_draws, self._data(self.models, block), probabilities, begin) for block in blocks]
+        found = [self._run(VISITS, block, probabilities, begin) for block in blocks]
         return _put_back(np.concatenate(found), order.states)
 
     def action_value_blocks(self, policy: FloatArray, draws: Any = None) -> Iterator[FloatArray]:
         """Yield ``(D, K)`` Q^π = r + γ P V^π of the models, block by block."""
         order, chosen = self.order, self.numbers(draws)
         probabilities, guess = check_policy(self.models.space, policy)[order.pairs], np.zeros(order.states.size)
+
+        def backups(draws: IntArray) -> FloatArray:
+            data = self._data(self.models, draws)
+            return self._backup(data, self._solve(VALUES, data, probabilities, guess)[0])
+
         for block in self.models.blocks(chosen):
-            data = self._data(self.models, block)
-            values = self._run(evaluate_draws, data, probabilities, guess)
-            yield _put_back(self._backup(data, values), order.pairs)
+            yield _put_back(np.concatenate(self._in_pieces(backups, block)), order.pairs)
 
     def slopes(self, policy: FloatArray, start: FloatArray, weights: FloatArray, draws: Any = None) -> FloatArray:
         r"""Return ``(K,)`` the slope of Σ_d w_d V_d^π(start) in the direction of each pair's action.
@@ -179,13 +178,17 @@ class ModelSolver:
         probabilities = check_policy(space, policy)[order.pairs]
         begin = initial_distribution(start, space.is_goal)[order.states]
         state = np.repeat(np.arange(order.states.size), np.diff(order.shape.first_pair))
-        total, chosen = np.zeros(order.pairs.size), self.numbers(draws)
+        total, chosen, guess = np.zeros(order.pairs.size), self.numbers(draws), np.zeros(order.states.size)
         weight = dict(zip(chosen.tolist(), weights.tolist(), strict=True))
+
+        def slopes(draws: IntArray) -> FloatArray:
+            data = self._data(self.models, draws)
+            values = self._solve(VALUES, data, probabilities, guess)[0]
+            visits = self._solve(VISITS, data, probabilities, begin)[0]
+            return np.asarray(visits[:, state] * (self._backup(data, values) - values[:, state]))
+
         for block in self.models.blocks(chosen[weights != 0.0]):
-            data = self._data(self.models, block)
-            values = self._run(evaluate_draws, data, probabilities, np.zeros(order.states.size))
-            visits = self._run(visit_draws, data, probabilities, begin)
-            slope = visits[:, state] * (self._backup(data, values) - values[:, state])
+            slope = np.concatenate(self._in_pieces(slopes, block))
             for d, number in enumerate(block.tolist()):
                 total += weight[number] * np.nan_to_num(slope[d])
         found = np.empty_like(total)
@@ -219,18 +222,29 @@ class ModelSolver:
         return policy[order.pairs], value[order.states]
 
     def _optima(self, models: ModelDraws, block: IntArray, policy: FloatArray, value: FloatArray) -> Solutions:
-        q = np.empty((block.size, self.order.pairs.size))
-        bounds, cuts = self._room(block.size)
-        data = self._data(models, block)
-        optimise_draws(self.order.shape, *data, policy, value, self.tolerance, q, bounds, cuts)
-        return Solutions(q=_put_back(q, self.order.pairs), bounds=np.where(bounds >= 0.0, bounds, np.nan))
+        pieces = self._in_pieces(lambda draws: self._solve(OPTIMA, self._data(models, draws), policy, value), block)
+        bounds = np.concatenate([bounds for _, bounds in pieces])
+        q = _put_back(np.concatenate([q for q, _ in pieces]), self.order.pairs)
+        return Solutions(q=q, bounds=np.where(bounds >= 0.0, bounds, np.nan))
 
-    def _run(self, loop: Callable[..., None], data: Data, policy: FloatArray, start: FloatArray) -> FloatArray:
-        """Return the ``(D, S)`` result of a compiled loop over draws, in the order in which states are solved."""
-        found = np.empty((len(data[0]), self.order.states.size))
-        bounds, cuts = self._room(len(data[0]))
-        loop(self.order.shape, *data, policy, start, self.tolerance, found, bounds, cuts)
-        return found
+    def _run(self, task: int, block: IntArray, policy: FloatArray, start: FloatArray) -> FloatArray:
+        """Return ``(D, S)`` values or visits of a block, in the order in which states are solved."""
+        pieces = self._in_pieces(lambda draws: self._solve(task, self._data(self.models, draws), policy, start), block)
+        return np.concatenate([found for found, _ in pieces])
+
+    def _in_pieces(self, function: Callable[[IntArray], Result], block: IntArray) -> list[Result]:
+        """Return the results of a function of draws for pieces of a block, run by all threads where they are large."""
+        worthwhile = 4 * block.size * self.models.num_edges // SMALL_WORK
+        number = min(block.size, PIECES_A_THREAD * ALL_THREADS, max(worthwhile, 1))
+        return map_in_threads(function, np.array_split(block, number))
+
+    def _solve(self, task: int, data: Data, policy: FloatArray, start: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return what `solve_draws` writes."""
+        order, num_draws = self.order, len(data[0])
+        out = np.empty((num_draws, order.pairs.size if task == OPTIMA else order.states.size))
+        room, bounds = (new_work(order.shape), new_sweeps(order.shape)), np.empty(num_draws)
+        solve_draws(task, order.shape, *data, policy, start, self.tolerance, *room, out, bounds)
+        return out, bounds
 
     def _backup(self, data: Data, values: FloatArray) -> FloatArray:
         """Return ``(D, K)`` r + γ P V of ``(D, S)`` values, in the order in which states are solved."""
@@ -238,23 +252,17 @@ class ModelSolver:
         backup_draws(self.order.shape, *data, values, q)
         return q
 
-    def _room(self, num_draws: int) -> tuple[FloatArray, IntArray]:
-        """Return room for the bounds of some draws, and where they are cut into pieces for the threads."""
-        use_threads_for(4 * num_draws * self.models.num_edges)
-        pieces = min(num_draws, PIECES_A_THREAD * ALL_THREADS)
-        return np.empty(num_draws), np.linspace(0, num_draws, pieces + 1).astype(np.int64)
-
-    def _data(self, models: ModelDraws, block: IntArray) -> Data:
-        """Return γ P, normalised, and rewards of a block, in double precision and in the order of `order.pairs`."""
-        rows, pairs = np.asarray(models.rows[block]), self.order.pairs
-        probability, is_fine = np.empty(rows.shape), np.empty(block.size, dtype=np.bool_)
-        normalise_draws(self.order.shape, rows, np.asarray(models.first_edge), pairs, probability, is_fine)
-        if not is_fine.all():
+    def _data(self, models: ModelDraws, draws: IntArray) -> Data:
+        """Return γ P, normalised, and rewards of some draws, in double precision and in the order of `order.pairs`."""
+        rows, pairs = np.asarray(models.rows[draws], dtype=np.float64), self.order.pairs
+        probability = np.empty(rows.shape)
+        wrong = normalise_draws(self.order.shape, rows, models.first_edge[pairs], probability)
+        if wrong:
             raise InvalidInputError(
                 "each row of a model must have probabilities of 0 or more that sum to 1; "
-                f"{int(np.sum(~is_fine))} of {block.size} models have one that does not (normalise the rows)"
+                f"{wrong} of {draws.size} models have one that does not (normalise the rows)"
             )
-        return probability, np.ascontiguousarray(models.rewards[block][:, pairs], dtype=np.float64)
+        return probability, np.ascontiguousarray(models.rewards[draws][:, pairs], dtype=np.float64)
 
 
 def check_policy(space: StateActionSpace, policy: Any) -> FloatArray:

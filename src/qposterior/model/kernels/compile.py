@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -20,6 +21,8 @@ from numba.core import event
 logger = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 
 def _drop_stale_cache() -> None:
@@ -43,7 +46,7 @@ _drop_stale_cache()
 
 
 class Announcement(event.Listener):
-    """Log, once a process, that a kernel is compiled instead of loaded: the first use takes a minute or two."""
+    """Log, once a process, that a kernel is compiled instead of loaded: the first use takes longer."""
 
     said = False
 
@@ -53,7 +56,7 @@ class Announcement(event.Listener):
         ours = str(started.data["dispatcher"].py_func.__module__).startswith(__package__)
         if ours and not self.said:
             self.said = True
-            logger.info("compiling, a minute or two; from the next start on it is loaded")
+            logger.info("compiling, half a minute or more; from the next start on it is loaded")
 
     def on_end(self, ended: event.Event) -> None:
         """Nothing to say."""
@@ -67,8 +70,22 @@ def kernel(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, error_model="numpy")(function))
 
 
+def inner_kernel(function: Function) -> Function:
+    """Compile one loop nest for other kernels only: a call from Python ends the process.
+
+    The code that unpacks arguments from Python is left out. Where they are tuples of many arrays it takes as long to
+    compile as the loops.
+    """
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast("Function", numba.njit(cache=True, error_model="numpy", **options)(function))
+
+
 def inlined_kernel(function: Function) -> Function:
-    """Compile a loop nest into each kernel that calls it: handing the data over would cost more than the work."""
+    """Compile a loop nest into each kernel that calls it: handing the data over would cost more than the work.
+
+    Or because just one kernel calls it: a kernel is optimised with all that it calls, level by level, so that fewer
+    levels are compiled faster.
+    """
     return cast("Function", numba.njit(cache=True, error_model="numpy", inline="always")(function))
 
 
@@ -78,8 +95,16 @@ def particle_kernel(function: Function) -> Function:
 
 
 def chain_kernel(function: Function) -> Function:
-    """Compile a loop that runs one chain and holds no lock, so that chains can run in threads."""
+    """Compile a loop that runs one chain, or some draws, and holds no lock, so that others can run in threads."""
     return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
+    """Return what the function makes of each part, on all threads: for functions that are mostly a `chain_kernel`."""
+    if min(len(parts), ALL_THREADS) <= 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(min(len(parts), ALL_THREADS)) as pool:
+        return list(pool.map(function, parts))
 
 
 prange = numba.prange

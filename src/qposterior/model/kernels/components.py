@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.compile import inlined_kernel, inner_kernel
 from qposterior.model.kernels.systems import (
     MOST_ATTEMPTS,
+    Sweeps,
     System,
     is_left,
     most_steps,
@@ -64,21 +65,27 @@ class Work(NamedTuple):
     system: System
 
 
-@kernel
 def new_work(shape: Shape) -> Work:
     """Return fresh scratch arrays."""
     num_states = shape.first_pair.size - 1
     return Work(
-        np.zeros(shape.first_edge.size - 1),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros(num_states, dtype=np.int64),
-        new_system(shape.most_states, shape.most_entries, shape.most_dense),
+        policy=np.zeros(shape.first_edge.size - 1),
+        value=np.zeros(num_states),
+        flow=np.zeros(num_states),
+        best=np.zeros(num_states),
+        choice=np.zeros(num_states, dtype=np.int64),
+        system=new_system(shape.most_states, shape.most_entries, shape.most_dense),
     )
 
 
-@kernel
+def new_sweeps(shape: Shape) -> Sweeps | None:
+    """Return fresh scratch arrays for sweeps, None where all components are solved by elimination."""
+    if shape.num_sparse == 0:
+        return None
+    return Sweeps(diagonal=np.zeros(shape.most_states), scratch=np.zeros((8, shape.most_states)))
+
+
+@inner_kernel
 def backup(shape: Shape, value: FloatArray, model: Model, k: int) -> float:
     """Return r_k + γ Σ P(s'|k) V(s')."""
     total = model.reward[k]
@@ -87,7 +94,7 @@ def backup(shape: Shape, value: FloatArray, model: Model, k: int) -> float:
     return total
 
 
-@kernel
+@inner_kernel
 def fill_system(shape: Shape, work: Work, model: Model, c: int) -> int:
     """Fill the system of V^π in component c; return its number of states. What lies outside is part of b."""
     first, last = shape.start[c], shape.start[c + 1]
@@ -116,73 +123,117 @@ def fill_system(shape: Shape, work: Work, model: Model, c: int) -> int:
     return last - first
 
 
-@kernel
-def horizon_of(shape: Shape, work: Work, model: Model, c: int) -> float:
+@inner_kernel
+def horizon_of(shape: Shape, work: Work, sweeps: Sweeps, model: Model, c: int) -> float:
     """Return the bound H of `systems` for the policy in component c; inf where it does not leave it (discount 1)."""
     if shape.discount < 1.0:
         return 1.0 / (1.0 - shape.discount)
     size = fill_system(shape, work, model, c)
-    return most_steps(work.system, size) if is_left(work.system, size) else np.inf
+    return most_steps(work.system, sweeps, size) if is_left(work.system, size) else np.inf
 
 
-@kernel
-def evaluate_component(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
-    """Fill V^π in component c; return the bound on its error, `UNSOLVED` where the policy does not leave it."""
-    first = shape.start[c]
+@inner_kernel
+def evaluate_densely(shape: Shape, work: Work, model: Model, c: int) -> float:
+    """Fill V^π in component c by elimination; return 0, `UNSOLVED` where the policy does not leave it."""
+    size, first = fill_system(shape, work, model, c), shape.start[c]
     if not shape.has_loop[c]:
-        size, bound = fill_system(shape, work, model, c), 0.0
         work.system.solution[0] = work.system.right[0]
-    elif shape.is_dense[c]:
-        size, bound = fill_system(shape, work, model, c), 0.0
-        if not solve_densely(work.system, size, shape.width[c], False):
-            return UNSOLVED
-    else:
-        horizon = horizon_of(shape, work, model, c)
-        size = fill_system(shape, work, model, c)
-        if not np.isfinite(horizon):
-            return UNSOLVED
-        bound = solve_sparsely(work.system, size, False, shape.is_closed[c], horizon, tolerance, 0.0, MOST_ATTEMPTS)
-        if not bound <= np.inf:
-            return UNSOLVED
+    elif not solve_densely(work.system, size, shape.width[c], size < 0):
+        return UNSOLVED
+    for i in range(size):
+        work.value[first + i] = work.system.solution[i]
+    return 0.0
+
+
+@inner_kernel
+def evaluate_sparsely(
+    shape: Shape,
+    work: Work,
+    sweeps: Sweeps,
+    model: Model,
+    c: int,
+    horizon: float,
+    tolerance: float,
+    enough: float,
+) -> float:
+    """Fill V^π in component c up to an error that is allowed; return the bound that was reached."""
+    size, first = fill_system(shape, work, model, c), shape.start[c]
+    bound = solve_sparsely(
+        work.system, sweeps, size, size < 0, shape.is_closed[c], horizon, tolerance, enough, MOST_ATTEMPTS
+    )
     for i in range(size):
         work.value[first + i] = work.system.solution[i]
     return bound
 
 
-@kernel
+@inner_kernel
+def begin(work: Work, policy: FloatArray, scratch: FloatArray, start: FloatArray) -> None:
+    """Fill the policy and the values or the flow that a draw starts from.
+
+    By loops: an assignment to a slice brings along the error message for lengths that differ, two seconds to compile.
+    """
+    for k in range(policy.size):
+        work.policy[k] = policy[k]
+    for s in range(start.size):
+        scratch[s] = start[s]
+
+
+@inlined_kernel
+def evaluate_component(
+    shape: Shape, work: Work, sweeps: Sweeps | None, model: Model, c: int, tolerance: float
+) -> float:
+    """Fill V^π in component c; return the bound on its error, `UNSOLVED` where the policy does not leave it."""
+    bound = UNSOLVED
+    if shape.is_dense[c] or not shape.has_loop[c]:
+        bound = evaluate_densely(shape, work, model, c)
+    elif sweeps is not None:
+        horizon = horizon_of(shape, work, sweeps, model, c)
+        if np.isfinite(horizon):
+            bound = evaluate_sparsely(shape, work, sweeps, model, c, horizon, tolerance, 0.0)
+    return bound if bound <= np.inf else UNSOLVED
+
+
+@inlined_kernel
 def evaluate_draw(
     shape: Shape,
+    work: Work,
+    sweeps: Sweeps | None,
     model: Model,
     policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
-    work: Work,
 ) -> float:
     """Fill V^π of one model in `work.value`, nan where it is not finite; return the bound on its error."""
-    work.policy[:] = policy
-    work.value[:] = start_value
+    begin(work, policy, work.value, start_value)
     total, unsolved = 0.0, False
     for c in range(shape.has_loop.size):
-        bound = evaluate_component(shape, work, model, c, tolerance / max(shape.num_sparse, 1))
+        bound = evaluate_component(shape, work, sweeps, model, c, tolerance / max(shape.num_sparse, 1))
         if bound == UNSOLVED:
             unsolved = True
-            work.value[shape.start[c] : shape.start[c + 1]] = np.nan
+            for s in range(shape.start[c], shape.start[c + 1]):
+                work.value[s] = np.nan
         else:
             total += bound
     return UNSOLVED if unsolved else total
 
 
-@kernel
+@inlined_kernel
 def visit_draw(
-    shape: Shape, model: Model, policy: FloatArray, start: FloatArray, tolerance: float, work: Work
+    shape: Shape,
+    work: Work,
+    sweeps: Sweeps | None,
+    model: Model,
+    policy: FloatArray,
+    start: FloatArray,
+    tolerance: float,
 ) -> float:
     """Fill `work.flow` with the discounted visits of one model; return the bound on the sum of their errors.
 
     x = start + γ P_πᵀ x over the states that are no goals, component by component, predecessors first.
     """
-    work.policy[:] = policy
-    work.value[:] = 0.0
-    work.flow[:] = start
+    begin(work, policy, work.flow, start)
+    for s in range(work.value.size):
+        work.value[s] = 0.0
     total = 0.0
     for c in range(shape.has_loop.size - 1, -1, -1):
         first = shape.start[c]
@@ -192,39 +243,41 @@ def visit_draw(
         if inflow == 0.0:
             continue
         if shape.has_loop[c]:
-            bound = visit_component(shape, work, model, c, tolerance / max(shape.num_sparse, 1))
+            bound = visit_component(shape, work, sweeps, model, c, tolerance / max(shape.num_sparse, 1))
             if bound == UNSOLVED:
                 return UNSOLVED
             total += bound
         push_out(shape, work, model, c)
-    work.flow[shape.start[-1] :] = 0.0
+    for s in range(shape.start[-1], work.flow.size):
+        work.flow[s] = 0.0
     return total
 
 
-@kernel
-def visit_component(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
+@inlined_kernel
+def visit_component(shape: Shape, work: Work, sweeps: Sweeps | None, model: Model, c: int, tolerance: float) -> float:
     """Turn the inflow of component c into visits; return the bound on the sum of their errors, or `UNSOLVED`."""
     system, first = work.system, shape.start[c]
-    is_dense = shape.is_dense[c]
-    horizon = 0.0 if is_dense else horizon_of(shape, work, model, c)
-    size = fill_system(shape, work, model, c)
+    horizon = 0.0
+    if sweeps is not None:
+        horizon = 0.0 if shape.is_dense[c] else horizon_of(shape, work, sweeps, model, c)
+    size, bound = fill_system(shape, work, model, c), UNSOLVED
     for i in range(size):
         system.right[i] = work.flow[first + i]
         system.solution[i] = system.right[i]
-    bound = 0.0
-    if is_dense:
-        if not solve_densely(system, size, shape.width[c], True):
-            return UNSOLVED
-    else:
-        if not np.isfinite(horizon):
-            return UNSOLVED
-        bound = solve_sparsely(system, size, True, shape.is_closed[c], horizon, tolerance, 0.0, MOST_ATTEMPTS)
+    if shape.is_dense[c]:
+        bound = 0.0 if solve_densely(system, size, shape.width[c], size >= 0) else UNSOLVED
+    elif sweeps is not None and np.isfinite(horizon):
+        bound = solve_sparsely(
+            system, sweeps, size, size >= 0, shape.is_closed[c], horizon, tolerance, 0.0, MOST_ATTEMPTS
+        )
+    if bound == UNSOLVED:
+        return UNSOLVED
     for i in range(size):
         work.flow[first + i] = system.solution[i]
     return bound
 
 
-@kernel
+@inlined_kernel
 def push_out(shape: Shape, work: Work, model: Model, c: int) -> None:
     """Add what leaves component c to the flow into other states."""
     first, last = shape.start[c], shape.start[c + 1]

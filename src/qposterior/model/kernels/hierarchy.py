@@ -243,7 +243,9 @@ def draw_scale(
     scores = log_prior.copy()
     for s in range(num_states):
         if informed[s]:
-            likelihood[s] = np.exp(likelihood[s] - np.max(likelihood[s]))
+            highest = np.max(likelihood[s])
+            for g in range(size):  # an assignment to the row would bring along its error message, a second to compile
+                likelihood[s, g] = math.exp(likelihood[s, g] - highest)
         if learned[s]:
             for h in range(scores.size):
                 total = 0.0
@@ -603,5 +605,6 @@ def model_chain(
             pool_step(layout, facts, state, rng)
         if i >= 0:
             draw_model(layout, facts, units, state, rows[i], rewards[i], rng)
-            trace[i] = state.hyper
+            for h in range(NUM_HYPER):
+                trace[i, h] = state.hyper[h]
     return trace

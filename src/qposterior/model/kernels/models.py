@@ -1,4 +1,4 @@
-"""Loops over draws of models, in parallel.
+"""Loops over draws of models. Threads run them at the same time on other draws.
 
 A draw starts from what it is given, never from the draw before: a result does not depend on how draws are shared among
 threads.
@@ -6,170 +6,82 @@ threads.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from qposterior.model.kernels.compile import kernel, particle_kernel, prange
-from qposterior.model.kernels.components import Model, Shape, Work, backup, evaluate_draw, new_work, visit_draw
+from qposterior.model.kernels.compile import chain_kernel
+from qposterior.model.kernels.components import Model, Shape, Work, backup, evaluate_draw, visit_draw
 from qposterior.model.kernels.optima import optimise_draw
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.model.kernels.systems import Sweeps
+from qposterior.world.arrays import FloatArray, IntArray
 
 ROW_SUM_TOLERANCE = 1e-4
 """By which a row may miss a sum of 1: it may be held in single precision."""
 
-
-@kernel
-def normalise(shape: Shape, row: Any, first_edge: IntArray, pairs: IntArray, probability: FloatArray) -> bool:
-    """Write γ P in the order of `pairs`, rows that sum to 1 in double precision; False where one is no distribution."""
-    for k in range(pairs.size):
-        first, begin = first_edge[pairs[k]], shape.first_edge[k]
-        size = shape.first_edge[k + 1] - begin
-        total, lowest = 0.0, 0.0
-        for e in range(first, first + size):
-            total += row[e]
-            lowest = min(lowest, float(row[e]))
-        if lowest < 0.0 or not abs(total - 1.0) <= ROW_SUM_TOLERANCE:
-            return False
-        for e in range(size):
-            probability[begin + e] = shape.discount * (row[first + e] / total)
-    return True
+OPTIMA, VALUES, VISITS = 0, 1, 2
+"""What `solve_draws` writes: Q*, V^π or visits."""
 
 
-@particle_kernel
-def normalise_draws(
-    shape: Shape, rows: Any, first_edge: IntArray, pairs: IntArray, probability: FloatArray, is_fine: BoolArray
-) -> None:
-    """Write ``(D, E)`` γ P in the order of `pairs` and whether all rows of a draw are distributions."""
-    for d in prange(rows.shape[0]):
-        is_fine[d] = normalise(shape, rows[d], first_edge, pairs, probability[d])
+@chain_kernel
+def normalise_draws(shape: Shape, rows: FloatArray, first: IntArray, probability: FloatArray) -> int:
+    """Write ``(D, E)`` γ P in the order of `shape`, whose pair k has its row at edge first[k] of `rows`.
+
+    Rows sum to 1 in double precision. Return in how many draws a row is no distribution.
+    """
+    wrong = 0
+    for d in range(rows.shape[0]):
+        lowest, is_fine = 0.0, True
+        for k in range(first.size):
+            begin, size, total = shape.first_edge[k], shape.first_edge[k + 1] - shape.first_edge[k], 0.0
+            for e in range(first[k], first[k] + size):
+                total += rows[d, e]
+                lowest = min(lowest, rows[d, e])
+            is_fine = is_fine and abs(total - 1.0) <= ROW_SUM_TOLERANCE
+            for e in range(size):
+                probability[d, begin + e] = shape.discount * (rows[d, first[k] + e] / total)
+        wrong += not (is_fine and lowest >= 0.0)
+    return wrong
 
 
-@kernel
-def write_q(shape: Shape, work: Work, model: Model, bound: float, q: FloatArray) -> None:
-    """Write Q = r + γ P V, or nan where there is no solution."""
-    for k in range(q.size):
-        q[k] = backup(shape, work.value, model, k) if bound >= 0.0 else np.nan
-
-
-@kernel
-def optimise_some(
-    shape: Shape,
-    probability: FloatArray,
-    reward: FloatArray,
-    start_policy: FloatArray,
-    start_value: FloatArray,
-    tolerance: float,
-    q: FloatArray,
-    bounds: FloatArray,
-) -> None:
-    """Write Q* of a few draws."""
-    work = new_work(shape)
-    for d in range(reward.shape[0]):
-        bounds[d] = optimise_draw(shape, Model(probability[d], reward[d]), start_policy, start_value, tolerance, work)
-        write_q(shape, work, Model(probability[d], reward[d]), bounds[d], q[d])
-
-
-@particle_kernel
-def optimise_draws(
-    shape: Shape,
-    probability: FloatArray,
-    reward: FloatArray,
-    start_policy: FloatArray,
-    start_value: FloatArray,
-    tolerance: float,
-    q: FloatArray,
-    bounds: FloatArray,
-    cuts: IntArray,
-) -> None:
-    """Write ``(D, K)`` Q* and ``(D,)`` bounds on the errors of V*; draws cuts[i]:cuts[i + 1] share scratch arrays."""
-    for i in prange(cuts.size - 1):
-        a, b = cuts[i], cuts[i + 1]
-        optimise_some(shape, probability[a:b], reward[a:b], start_policy, start_value, tolerance, q[a:b], bounds[a:b])
-
-
-@kernel
-def evaluate_some(
-    shape: Shape,
-    probability: FloatArray,
-    reward: FloatArray,
-    policy: FloatArray,
-    start_value: FloatArray,
-    tolerance: float,
-    values: FloatArray,
-    bounds: FloatArray,
-) -> None:
-    """Write V^π of a few draws."""
-    work = new_work(shape)
-    for d in range(reward.shape[0]):
-        bounds[d] = evaluate_draw(shape, Model(probability[d], reward[d]), policy, start_value, tolerance, work)
-        values[d] = work.value
-
-
-@particle_kernel
-def evaluate_draws(
-    shape: Shape,
-    probability: FloatArray,
-    reward: FloatArray,
-    policy: FloatArray,
-    start_value: FloatArray,
-    tolerance: float,
-    values: FloatArray,
-    bounds: FloatArray,
-    cuts: IntArray,
-) -> None:
-    """Write ``(D, S)`` V^π and ``(D,)`` bounds on its errors; draws cuts[i]:cuts[i + 1] share scratch arrays."""
-    for i in prange(cuts.size - 1):
-        a, b = cuts[i], cuts[i + 1]
-        evaluate_some(shape, probability[a:b], reward[a:b], policy, start_value, tolerance, values[a:b], bounds[a:b])
-
-
-@kernel
-def visit_some(
+@chain_kernel
+def solve_draws(
+    task: int,
     shape: Shape,
     probability: FloatArray,
     reward: FloatArray,
     policy: FloatArray,
     start: FloatArray,
     tolerance: float,
-    visits: FloatArray,
+    work: Work,
+    sweeps: Sweeps | None,
+    out: FloatArray,
     bounds: FloatArray,
 ) -> None:
-    """Write the visits of a few draws."""
-    work = new_work(shape)
+    """Write ``(D, K)`` Q* = r + γ P V*, ``(D, S)`` V^π or ``(D, S)`` visits, and ``(D,)`` bounds on the errors.
+
+    Optima start from `policy` and the values `start`, values of `policy` from `start`; its visits begin at `start`. Q*
+    and visits are nan where there is no solution. One kernel for all three: most of what they are made of is the same,
+    and would be compiled three times.
+    """
     for d in range(reward.shape[0]):
-        bounds[d] = visit_draw(shape, Model(probability[d], reward[d]), policy, start, tolerance, work)
-        for s in range(visits.shape[1]):
-            visits[d, s] = work.flow[s] if bounds[d] >= 0.0 else np.nan
+        model = Model(probability[d], reward[d])
+        if task == OPTIMA:
+            bounds[d] = optimise_draw(shape, work, sweeps, model, policy, start, tolerance)
+            for k in range(out.shape[1]):
+                out[d, k] = backup(shape, work.value, model, k) if bounds[d] >= 0.0 else np.nan
+        elif task == VALUES:
+            bounds[d] = evaluate_draw(shape, work, sweeps, model, policy, start, tolerance)
+            for s in range(out.shape[1]):
+                out[d, s] = work.value[s]
+        else:
+            bounds[d] = visit_draw(shape, work, sweeps, model, policy, start, tolerance)
+            for s in range(out.shape[1]):
+                out[d, s] = work.flow[s] if bounds[d] >= 0.0 else np.nan
 
 
-@particle_kernel
-def visit_draws(
-    shape: Shape,
-    probability: FloatArray,
-    reward: FloatArray,
-    policy: FloatArray,
-    start: FloatArray,
-    tolerance: float,
-    visits: FloatArray,
-    bounds: FloatArray,
-    cuts: IntArray,
-) -> None:
-    """Write ``(D, S)`` visits and ``(D,)`` bounds on their errors; draws cuts[i]:cuts[i + 1] share scratch arrays."""
-    for i in prange(cuts.size - 1):
-        a, b = cuts[i], cuts[i + 1]
-        visit_some(shape, probability[a:b], reward[a:b], policy, start, tolerance, visits[a:b], bounds[a:b])
-
-
-@kernel
-def backup_one(shape: Shape, model: Model, value: FloatArray, q: FloatArray) -> None:
-    """Write r + γ P V of one draw."""
-    for k in range(q.size):
-        q[k] = backup(shape, value, model, k)
-
-
-@particle_kernel
+@chain_kernel
 def backup_draws(shape: Shape, probability: FloatArray, reward: FloatArray, values: FloatArray, q: FloatArray) -> None:
     """Write ``(D, K)`` r + γ P V of ``(D, S)`` values."""
-    for d in prange(values.shape[0]):
-        backup_one(shape, Model(probability[d], reward[d]), values[d], q[d])
+    for d in range(values.shape[0]):
+        model = Model(probability[d], reward[d])
+        for k in range(q.shape[1]):
+            q[d, k] = backup(shape, values[d], model, k)

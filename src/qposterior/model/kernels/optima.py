@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.compile import inlined_kernel, inner_kernel
 from qposterior.model.kernels.components import (
     UNSOLVED,
     Model,
     Shape,
     Work,
     backup,
-    evaluate_component,
+    begin,
+    evaluate_densely,
+    evaluate_sparsely,
     fill_system,
     horizon_of,
 )
-from qposterior.model.kernels.systems import MOST_ATTEMPTS, ROUNDING, is_left, solve_sparsely
+from qposterior.model.kernels.systems import ROUNDING, Sweeps, is_left
 from qposterior.world.arrays import FloatArray
 
 IMPROVEMENT = 1e-13
@@ -25,7 +27,7 @@ PATIENCE = 100
 """Rounds of policy iteration after which a component counts as unsolved (with elimination: one a state beside)."""
 
 
-@kernel
+@inner_kernel
 def improve(shape: Shape, work: Work, model: Model, c: int) -> tuple[float, float, float]:
     """Fill `best` and `choice` of component c; return the least and the largest of best − V and the spread of Q."""
     low, high, least, most = np.inf, -np.inf, np.inf, -np.inf
@@ -41,7 +43,7 @@ def improve(shape: Shape, work: Work, model: Model, c: int) -> tuple[float, floa
     return low, high, most - least
 
 
-@kernel
+@inner_kernel
 def change_policy(shape: Shape, work: Work, c: int, share: float, margin: float) -> bool:
     """Take the choice of every state of c that is better by `margin` and by a `share` of |V|; return whether any is."""
     changed = False
@@ -52,7 +54,7 @@ def change_policy(shape: Shape, work: Work, c: int, share: float, margin: float)
     return changed
 
 
-@kernel
+@inner_kernel
 def choose(shape: Shape, work: Work, s: int, choice: int) -> None:
     """Let the policy take pair `choice` in state s."""
     for k in range(shape.first_pair[s], shape.first_pair[s + 1]):
@@ -60,7 +62,7 @@ def choose(shape: Shape, work: Work, s: int, choice: int) -> None:
     work.policy[choice] = 1.0
 
 
-@kernel
+@inlined_kernel
 def make_proper(shape: Shape, work: Work, model: Model, c: int) -> bool:
     """Leave a policy that leaves component c as it is, else replace it by one that does; False in a trap.
 
@@ -71,7 +73,8 @@ def make_proper(shape: Shape, work: Work, model: Model, c: int) -> bool:
     if is_left(work.system, size):
         return True
     first, last = shape.start[c], shape.start[c + 1]
-    work.choice[first:last] = -1
+    for s in range(first, last):
+        work.choice[s] = -1
     remaining, forward, changed = last - first, True, True
     while changed and remaining > 0:
         changed = False
@@ -89,7 +92,7 @@ def make_proper(shape: Shape, work: Work, model: Model, c: int) -> bool:
     return remaining == 0
 
 
-@kernel
+@inlined_kernel
 def way_out(shape: Shape, work: Work, model: Model, s: int, c: int) -> int:
     """Return a pair of s that may leave c or reach a state that is led out, or −1."""
     for k in range(shape.first_pair[s], shape.first_pair[s + 1]):
@@ -101,7 +104,7 @@ def way_out(shape: Shape, work: Work, model: Model, s: int, c: int) -> int:
     return -1
 
 
-@kernel
+@inlined_kernel
 def optimise_densely(shape: Shape, work: Work, model: Model, c: int) -> float:
     """Policy iteration by elimination in component c; return 0, or `UNSOLVED` where a loop pays.
 
@@ -110,7 +113,7 @@ def optimise_densely(shape: Shape, work: Work, model: Model, c: int) -> float:
     first, last = shape.start[c], shape.start[c + 1]
     before = -np.inf
     for _ in range(PATIENCE + last - first):
-        if evaluate_component(shape, work, model, c, 0.0) == UNSOLVED:
+        if evaluate_densely(shape, work, model, c) == UNSOLVED:
             return UNSOLVED
         total = 0.0
         for i in range(first, last):
@@ -124,8 +127,8 @@ def optimise_densely(shape: Shape, work: Work, model: Model, c: int) -> float:
     return UNSOLVED
 
 
-@kernel
-def optimise_sparsely(shape: Shape, work: Work, model: Model, c: int, tolerance: float) -> float:
+@inlined_kernel
+def optimise_sparsely(shape: Shape, work: Work, sweeps: Sweeps, model: Model, c: int, tolerance: float) -> float:
     """Modified policy iteration in component c; return the bound on the error of V, or `UNSOLVED`.
 
     With ρ = T V − V, T the optimal backup, V* − V lies between H min ρ and H max ρ where c is never left, and between
@@ -133,9 +136,9 @@ def optimise_sparsely(shape: Shape, work: Work, model: Model, c: int, tolerance:
     holds among policies that take no longer, and a policy is evaluated before it is improved, or it might circle.
     """
     is_closed, discounted = shape.is_closed[c], shape.discount < 1.0
-    horizon = horizon_of(shape, work, model, c)
+    horizon = horizon_of(shape, work, sweeps, model, c)
     first, last = shape.start[c], shape.start[c + 1]
-    reached = 0.0 if discounted else evaluate_sparsely(shape, work, model, c, horizon, 0.1 * tolerance, 0.0)
+    reached = 0.0 if discounted else evaluate_sparsely(shape, work, sweeps, model, c, horizon, 0.1 * tolerance, 0.0)
     bound = np.inf
     for _ in range(PATIENCE):
         low, high, spread = improve(shape, work, model, c)
@@ -155,42 +158,31 @@ def optimise_sparsely(shape: Shape, work: Work, model: Model, c: int, tolerance:
         elif not change_policy(shape, work, c, IMPROVEMENT, 2.0 * reached / horizon):
             return bound
         if not discounted:
-            horizon = horizon_of(shape, work, model, c)
+            horizon = horizon_of(shape, work, sweeps, model, c)
             if not np.isfinite(horizon):
                 return UNSOLVED
         enough = 0.02 * bound if discounted else 0.0
-        reached = evaluate_sparsely(shape, work, model, c, horizon, 0.1 * tolerance, enough)
+        reached = evaluate_sparsely(shape, work, sweeps, model, c, horizon, 0.1 * tolerance, enough)
     return bound if discounted else UNSOLVED
 
 
-@kernel
-def evaluate_sparsely(
-    shape: Shape, work: Work, model: Model, c: int, horizon: float, tolerance: float, enough: float
-) -> float:
-    """Fill V of the policy in component c up to an error that is allowed; return the bound that was reached."""
-    size, first = fill_system(shape, work, model, c), shape.start[c]
-    bound = solve_sparsely(work.system, size, False, shape.is_closed[c], horizon, tolerance, enough, MOST_ATTEMPTS)
-    for i in range(size):
-        work.value[first + i] = work.system.solution[i]
-    return bound
-
-
-@kernel
+@inlined_kernel
 def optimise_draw(
     shape: Shape,
+    work: Work,
+    sweeps: Sweeps | None,
     model: Model,
     start_policy: FloatArray,
     start_value: FloatArray,
     tolerance: float,
-    work: Work,
 ) -> float:
     """Fill V* of one model in `work.value`; return the bound on its error, `UNSOLVED` where it is not finite."""
-    work.policy[:] = start_policy
-    work.value[:] = start_value
+    begin(work, start_policy, work.value, start_value)
     total = 0.0
     for c in range(shape.has_loop.size):
         if shape.discount == 1.0 and shape.has_loop[c] and not make_proper(shape, work, model, c):
             return UNSOLVED
+        bound = UNSOLVED
         if not shape.has_loop[c]:
             improve(shape, work, model, c)
             s = shape.start[c]
@@ -199,8 +191,8 @@ def optimise_draw(
             bound = 0.0
         elif shape.is_dense[c]:
             bound = optimise_densely(shape, work, model, c)
-        else:
-            bound = optimise_sparsely(shape, work, model, c, tolerance / shape.num_sparse)
+        elif sweeps is not None:
+            bound = optimise_sparsely(shape, work, sweeps, model, c, tolerance / shape.num_sparse)
         if bound == UNSOLVED:
             return UNSOLVED
         total += bound

@@ -23,52 +23,56 @@ import numpy as np
 import numpy.typing as npt
 
 from qposterior.model.kernels.bellman import eliminate, lu_solve, lu_solve_transposed
-from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.compile import inlined_kernel, inner_kernel
 from qposterior.world.arrays import FloatArray, IntArray
 
 PLAIN_SWEEPS, TRIAL_SWEEPS, PATIENT_SWEEPS = 40, 8, 400
 """Sweeps before conjugate gradients are tried, those after which that is decided, and those between two attempts."""
 
-MOST_ATTEMPTS, FEW_ATTEMPTS, MOST_STEPS = 60, 4, 300
-"""Attempts at conjugate gradients, those after which a component counts as never left, and steps of each."""
+MOST_ATTEMPTS, FEW_ATTEMPTS, MOST_STEPS = 60.0, 4.0, 300
+"""Attempts at conjugate gradients, those after which a component counts as never left, and steps of each.
+
+Attempts are floats: kernels are compiled anew for each constant integer that they are called with."""
 
 ROUNDING = 1e-15
 """Residuals below this share of the largest value are rounding errors."""
 
 
 class System(NamedTuple):
-    """M and b of one component with n states, in rows of entries, and scratch arrays of the same sizes."""
+    """M and b of one component with n states, in rows of entries, and room to solve it by elimination."""
 
     start: IntArray  # (n + 1,)
     column: npt.NDArray[np.int32]
     entry: FloatArray
     leaving: FloatArray  # (n,)  1 − the sum of a row of M, without cancellation
-    diagonal: FloatArray  # (n,)  D, likewise
     right: FloatArray  # (n,)
     solution: FloatArray  # (n,)
     residual: FloatArray  # (n,)
-    scratch: FloatArray  # (8, n)
     lu: FloatArray  # (m, m)  for the dense solve of up to m states
 
 
-@kernel
+class Sweeps(NamedTuple):
+    """Room to solve it by sweeps. Kernels that get None instead are compiled without them, in a third of the time."""
+
+    diagonal: FloatArray  # (n,)  D, without cancellation
+    scratch: FloatArray  # (8, n)
+
+
 def new_system(num_states: int, num_entries: int, num_dense: int) -> System:
     """Return room for the systems of components of up to that many states and entries."""
     return System(
-        np.zeros(num_states + 1, dtype=np.int64),
-        np.zeros(num_entries, dtype=np.int32),
-        np.zeros(num_entries),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros(num_states),
-        np.zeros((8, num_states)),
-        np.zeros((num_dense, num_dense)),
+        start=np.zeros(num_states + 1, dtype=np.int64),
+        column=np.zeros(num_entries, dtype=np.int32),
+        entry=np.zeros(num_entries),
+        leaving=np.zeros(num_states),
+        right=np.zeros(num_states),
+        solution=np.zeros(num_states),
+        residual=np.zeros(num_states),
+        lu=np.zeros((num_dense, num_dense)),
     )
 
 
-@kernel
+@inner_kernel
 def solve_densely(system: System, size: int, width: int, transposed: bool) -> bool:
     """Fill `solution` by elimination within a band; False where some states are never left (at discount 1)."""
     lu = system.lu[:size, :size]
@@ -89,10 +93,10 @@ def solve_densely(system: System, size: int, width: int, transposed: bool) -> bo
     return True
 
 
-@kernel
+@inner_kernel
 def is_left(system: System, size: int) -> bool:
     """Return whether the component is left with probability 1 from each of its states."""
-    mark = system.scratch[0]
+    mark = system.residual
     remaining = size
     for i in range(size):
         mark[i] = 1.0 if system.leaving[i] > 0.0 else 0.0
@@ -114,7 +118,7 @@ def is_left(system: System, size: int) -> bool:
     return remaining == 0
 
 
-@kernel
+@inner_kernel
 def apply(system: System, size: int, transposed: bool, x: FloatArray, out: FloatArray) -> None:
     """Write (I − M) x, or (I − Mᵀ) x."""
     start, column, entry = system.start, system.column, system.entry
@@ -132,21 +136,21 @@ def apply(system: System, size: int, transposed: bool, x: FloatArray, out: Float
             out[i] = total
 
 
-@kernel
-def find_diagonal(system: System, size: int) -> None:
+@inner_kernel
+def find_diagonal(system: System, sweeps: Sweeps, size: int) -> None:
     """Fill D: what leaves the component or goes to its other states."""
     for i in range(size):
         total = system.leaving[i]
         for e in range(system.start[i], system.start[i + 1]):
             if system.column[e] != i:
                 total += system.entry[e]
-        system.diagonal[i] = total
+        sweeps.diagonal[i] = total
 
 
-@kernel
-def precondition(system: System, size: int, transposed: bool, x: FloatArray, out: FloatArray) -> None:
+@inner_kernel
+def precondition(system: System, sweeps: Sweeps, size: int, transposed: bool, x: FloatArray, out: FloatArray) -> None:
     """Write (D − U)⁻¹ D (D − L)⁻¹ x, or its transpose."""
-    start, column, entry, diagonal = system.start, system.column, system.entry, system.diagonal
+    start, column, entry, diagonal = system.start, system.column, system.entry, sweeps.diagonal
     for i in range(size):
         out[i] = x[i]
     if transposed:
@@ -174,7 +178,7 @@ def precondition(system: System, size: int, transposed: bool, x: FloatArray, out
             out[i] += total / diagonal[i]
 
 
-@kernel
+@inner_kernel
 def find_residual(system: System, size: int, transposed: bool) -> None:
     """Fill `residual` with right − (I − M) solution."""
     apply(system, size, transposed, system.solution, system.residual)
@@ -182,7 +186,7 @@ def find_residual(system: System, size: int, transposed: bool) -> None:
         system.residual[i] = system.right[i] - system.residual[i]
 
 
-@kernel
+@inner_kernel
 def centre(system: System, size: int, horizon: float) -> None:
     """Move the solution of a component that is never left to the midpoint of its bounds.
 
@@ -197,7 +201,7 @@ def centre(system: System, size: int, horizon: float) -> None:
         system.residual[i] -= middle
 
 
-@kernel
+@inner_kernel
 def size_of(residual: FloatArray, size: int, transposed: bool) -> float:
     """Return the 1-norm of the residual of a transposed system, else the largest entry."""
     total, largest = 0.0, 0.0
@@ -207,19 +211,19 @@ def size_of(residual: FloatArray, size: int, transposed: bool) -> float:
     return total if transposed else largest
 
 
-@kernel
-def sweep(system: System, size: int, transposed: bool, is_closed: bool, horizon: float) -> float:
+@inner_kernel
+def sweep(system: System, sweeps: Sweeps, size: int, transposed: bool, is_closed: bool, horizon: float) -> float:
     """Make one sweep, plain or of Gauss–Seidel, and return the bound on the error that is left."""
     step = system.residual
     if not is_closed:
-        step = system.scratch[0]
-        precondition(system, size, transposed, system.residual, step)
+        step = sweeps.scratch[0]
+        precondition(system, sweeps, size, transposed, system.residual, step)
     for i in range(size):
         system.solution[i] += step[i]
     return bound_error(system, size, transposed, is_closed, horizon)
 
 
-@kernel
+@inner_kernel
 def bound_error(system: System, size: int, transposed: bool, is_closed: bool, horizon: float) -> float:
     """Fill `residual`, centre the solution where that can be done, and return the bound on its error."""
     find_residual(system, size, transposed)
@@ -228,7 +232,7 @@ def bound_error(system: System, size: int, transposed: bool, is_closed: bool, ho
     return horizon * size_of(system.residual, size, transposed)
 
 
-@kernel
+@inner_kernel
 def error_allowed(
     system: System, size: int, transposed: bool, horizon: float, tolerance: float, enough: float
 ) -> float:
@@ -238,7 +242,7 @@ def error_allowed(
     return max(enough, tolerance * scale, horizon * ROUNDING * largest)
 
 
-@kernel
+@inner_kernel
 def spread_of(values: FloatArray, size: int) -> float:
     """Return the largest value less the smallest."""
     low, high = np.inf, -np.inf
@@ -247,16 +251,17 @@ def spread_of(values: FloatArray, size: int) -> float:
     return high - low
 
 
-@kernel
+@inner_kernel
 def solve_sparsely(
     system: System,
+    sweeps: Sweeps,
     size: int,
     transposed: bool,
     is_closed: bool,
     horizon: float,
     tolerance: float,
     enough: float,
-    attempts: int,
+    attempts: float,
 ) -> float:
     """Improve `solution` until its error is at most that of `error_allowed`; return the bound that was reached.
 
@@ -264,35 +269,35 @@ def solve_sparsely(
     gradients, and sweeps again where an attempt at those has gained less than a factor of ten. The bound is larger
     than what is allowed only where all attempts were used up.
     """
-    find_diagonal(system, size)
+    find_diagonal(system, sweeps, size)
     bound = bound_error(system, size, transposed, is_closed, horizon)
     for number in range(PLAIN_SWEEPS):
         target = error_allowed(system, size, transposed, horizon, tolerance, enough)
         if not bound > target:
             return bound
-        before, bound = bound, sweep(system, size, transposed, is_closed, horizon)
+        before, bound = bound, sweep(system, sweeps, size, transposed, is_closed, horizon)
         if number >= TRIAL_SWEEPS and bound > target and np.log(target / bound) < PLAIN_SWEEPS * np.log(bound / before):
             break
-    for _ in range(attempts):
+    for _ in range(int(attempts)):
         target = error_allowed(system, size, transposed, horizon, tolerance, enough)
         if not bound > target:
             return bound
-        conjugate_gradients(system, size, transposed, target / horizon)
+        conjugate_gradients(system, sweeps, size, transposed, target / horizon)
         before, bound = bound, bound_error(system, size, transposed, is_closed, horizon)
         if bound > 0.1 * before:
             for _ in range(PATIENT_SWEEPS):
                 if not bound > error_allowed(system, size, transposed, horizon, tolerance, enough):
                     return bound
-                bound = sweep(system, size, transposed, is_closed, horizon)
+                bound = sweep(system, sweeps, size, transposed, is_closed, horizon)
     return bound
 
 
-@kernel
-def conjugate_gradients(system: System, size: int, transposed: bool, target: float) -> None:
+@inner_kernel
+def conjugate_gradients(system: System, sweeps: Sweeps, size: int, transposed: bool, target: float) -> None:
     """Improve `solution` by BiCGSTAB until the residual is below `target`; keep the old one where that diverged."""
     x, residual = system.solution, system.residual
-    shadow, direction, image, half = system.scratch[0], system.scratch[1], system.scratch[2], system.scratch[3]
-    change, trial, ready, ready_half = system.scratch[4], system.scratch[5], system.scratch[6], system.scratch[7]
+    shadow, direction, image, half = sweeps.scratch[0], sweeps.scratch[1], sweeps.scratch[2], sweeps.scratch[3]
+    change, trial, ready, ready_half = sweeps.scratch[4], sweeps.scratch[5], sweeps.scratch[6], sweeps.scratch[7]
     begun = size_of(residual, size, transposed)
     for i in range(size):
         shadow[i] = residual[i]
@@ -304,12 +309,12 @@ def conjugate_gradients(system: System, size: int, transposed: bool, target: flo
         beta = rho / before * alpha / omega
         for i in range(size):
             direction[i] = residual[i] + beta * (direction[i] - omega * image[i])
-        precondition(system, size, transposed, direction, ready)
+        precondition(system, sweeps, size, transposed, direction, ready)
         apply(system, size, transposed, ready, image)
         alpha = rho / dot(shadow, image, size)
         for i in range(size):
             half[i] = residual[i] - alpha * image[i]
-        precondition(system, size, transposed, half, ready_half)
+        precondition(system, sweeps, size, transposed, half, ready_half)
         apply(system, size, transposed, ready_half, change)
         omega = dot(change, half, size) / dot(change, change, size)
         if not (np.isfinite(alpha) and np.isfinite(omega) and np.isfinite(beta)):
@@ -325,7 +330,7 @@ def conjugate_gradients(system: System, size: int, transposed: bool, target: flo
             x[i] = trial[i]
 
 
-@kernel
+@inner_kernel
 def dot(x: FloatArray, y: FloatArray, size: int) -> float:
     """Return Σ x y; four sums at a time do not wait for each other."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
@@ -339,8 +344,8 @@ def dot(x: FloatArray, y: FloatArray, size: int) -> float:
     return (a + b) + (c + d)
 
 
-@kernel
-def most_steps(system: System, size: int) -> float:
+@inlined_kernel
+def most_steps(system: System, sweeps: Sweeps, size: int) -> float:
     """Return a bound on the expected steps until the component is left, from its worst state (discount 1).
 
     w ≥ 0 with (I − M) w ≥ 1/2 is at least half of (I − M)⁻¹ 1, because that inverse is not negative.
@@ -348,8 +353,10 @@ def most_steps(system: System, size: int) -> float:
     for i in range(size):
         system.right[i] = 1.0
         system.solution[i] = 1.0
-    solve_sparsely(system, size, False, False, 1.0, 0.0, 0.5, FEW_ATTEMPTS)
-    find_residual(system, size, False)
-    if not size_of(system.residual, size, False) <= 0.5:
+    # Neither transposed nor closed; for the constant False all would be compiled once more.
+    no = size < 0
+    solve_sparsely(system, sweeps, size, no, no, 1.0, 0.0, 0.5, FEW_ATTEMPTS)
+    find_residual(system, size, no)
+    if not size_of(system.residual, size, no) <= 0.5:
         return np.inf
-    return 2.0 * size_of(system.solution, size, False)
+    return 2.0 * size_of(system.solution, size, no)
