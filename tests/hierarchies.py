@@ -96,7 +96,7 @@ def make_state(layout, **given):
     """Some state of a chain."""
     states, pairs, candidates = layout.first_pair.size - 1, int(layout.first_pair[-1]), int(layout.first_candidate[-1])
     hyper = np.zeros(kernels.NUM_HYPER)
-    hyper[: kernels.CORRELATION] = 8.0, 1.0, 1.0, 0.0, 3.0
+    hyper[: kernels.SLOPE] = 8.0, 1.0, 1.0, 0.0, 3.0
     hyper[kernels.ROW] = 3.0
     return kernels.State(
         **{

@@ -339,7 +339,7 @@ def test_the_variance_within_pairs_is_pooled_with_four_readings_of_the_whole_log
 def test_the_logged_policy_is_valued_by_frequencies_and_mean_rewards():
     space, steps = random_log(np.random.default_rng(10), skip={(0, 1), (2, 0), (2, 1), (2, 2)})
     sums = record_all(space, steps).sums()
-    policy = logged_policy(sums).reshape(5, 3)
+    policy = logged_policy(sums.space, sums.count).reshape(5, 3)
     np.testing.assert_allclose(policy.sum(axis=1), 1.0)
     np.testing.assert_allclose(policy[2], 1.0 / 3.0)
     model = build_hierarchy(sums, np.zeros(5)).estimate()

@@ -346,7 +346,7 @@ def test_arguments_that_do_not_fit_the_models_are_refused():
         ({"start": np.ones(4)}, "initial must sum to 1"),
         ({"q": np.zeros((3, 12))}, "q must have shape"),
         ({"half": np.ones(20, dtype=bool)}, "each half needs a model"),
-        ({"half": np.ones(3, dtype=bool)}, "half must be a mask"),
+        ({"half": np.ones(3, dtype=bool)}, "half must have"),
         ({"cautious": 1.0}, "cautious must lie in"),
         ({"risk": "worst"}, "risk must be"),
     ):

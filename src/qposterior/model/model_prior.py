@@ -62,7 +62,7 @@ class ModelPrior:
         return {"name": "model"} | asdict(self)
 
     def draw(self, seen: Experience, num: int, rng: np.random.Generator) -> ModelDraws:
-        """Return `num` models (rounded up to a multiple of `CHAINS`) given an experience, chain after chain."""
+        """Return `num` models given an experience, chain after chain."""
         check_type("seen", seen, Experience)
         check_count("num", num, CHAINS)
         if seen.num_observed == 0:
@@ -79,7 +79,7 @@ class ModelPrior:
         hierarchy = build_hierarchy(sums, logged_values(sums))
         first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
         hierarchy = build_hierarchy(sums, optimal_values(first.mean()))
-        return self._run(hierarchy, length, WARM_UP, rng)
+        return self._run(hierarchy, length, WARM_UP, rng, num=num)
 
     def laws(self) -> tuple[Law, Law, Law]:
         """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
@@ -90,7 +90,9 @@ class ModelPrior:
             (np.log(list(SLOPES.values())), np.array(list(SLOPES))),
         )
 
-    def _run(self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator) -> ModelDraws:
+    def _run(
+        self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator, *, num: int | None = None
+    ) -> ModelDraws:
         layout, facts, units = hierarchy.layout, hierarchy.facts, hierarchy.units
         rows = _room_for_rows(CHAINS * length, facts.edge_count.size)
         rewards = np.zeros((CHAINS * length, facts.count.size))
@@ -102,7 +104,7 @@ class ModelPrior:
             return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
 
         map_in_threads(lambda chain: run_chain(*chain), list(enumerate(rng.spawn(CHAINS))))
-        return hierarchy.models(rows, rewards)
+        return hierarchy.models(rows[:num], rewards[:num])
 
 
 def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
