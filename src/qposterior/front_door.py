@@ -34,6 +34,7 @@ from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPo
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.models import ModelDraws
+from qposterior.world.solve import check_uniqueness
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import inescapable_set
 from qposterior.world.transitions import TransitionTable, check_rows
@@ -206,10 +207,11 @@ def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: Mod
         choosing[solved[: (solved.size + 1) // 2]] = True
     kept = np.flatnonzero(solutions.solved)
     if kept.size < FEWEST_MODELS:
+        report = check_uniqueness(models.mean().mdp(0))
         raise NoUniqueSolutionError(
             f"only {kept.size} of {models.num_draws} models that were drawn have a finite solution: with discount 1 a "
             "loop pays in the others, or some state has no way to a goal; use a discount below 1, or name more goals",
-            states=(),
+            states=report.trapped_states if report.trapped_states.size else report.surviving_loop,
         )
     q = np.asarray(solutions.q[kept], dtype=float)
     facts = {"left_out": left_out, "total_draws": models.num_draws} | _agreement(models.space, q, chain[kept], chains)

@@ -158,6 +158,7 @@ def test_pairs_that_draws_of_q_do_not_know_are_never_greedy():
 
 
 ARGUMENTS = ["--families", "null_identical", "--readings", "3", "--logs", "3", "--draws", "40", "--workers", "1"]
+ARGUMENTS += ["--methods", "point,bootstrap,plain"]
 
 
 def test_a_sweep_goes_on_where_it_was_stopped_and_forgets_what_was_judged_otherwise(tmp_path):

@@ -263,7 +263,7 @@ def test_a_pair_that_hardly_weighs_was_not_tried():
         ("b", "x", 0.0, "c", 0.75),
     ]
     columns = ["state", "action", "reward", "next_state", "weight"]
-    sums = choose(log_of_table(pd.DataFrame(rows, columns=columns)), FitSettings()).seen.sums()
+    sums = choose(log_of_table(pd.DataFrame(rows, columns=columns)), FitSettings(actions="seen")).seen.sums()
     assert sums.count.tolist() == [2.0, 0.0, 0.75]
     assert sums.first_edge.tolist() == [0, 2, 2, 3]
     assert (sums.reward_low[1], sums.reward_high[1], sums.reward_mean[1]) == (0.0, 0.0, 0.0)

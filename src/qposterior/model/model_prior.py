@@ -76,10 +76,12 @@ class ModelPrior:
         run; the second one takes what they are worth to the optimal policy of the first run's mean model.
         """
         length = -(-num // CHAINS)  # as many from each chain
-        hierarchy = build_hierarchy(sums, logged_values(sums))
+        scaled, factor = in_units(sums)
+        hierarchy = build_hierarchy(scaled, logged_values(scaled))
         first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
-        hierarchy = build_hierarchy(sums, optimal_values(first.mean()))
-        return self._run(hierarchy, length, WARM_UP, rng, num=num)
+        hierarchy = build_hierarchy(scaled, optimal_values(first.mean()))
+        models = self._run(hierarchy, length, WARM_UP, rng, num=num)
+        return replace(models, rewards=factor * models.rewards)
 
     def laws(self) -> tuple[Law, Law, Law]:
         """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
@@ -122,6 +124,28 @@ def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> Law:
     log_prior = np.append(np.log(density / density.sum()) + math.log1p(-alike), math.log(alike))
     table = np.vstack([[weights / weights.sum() for weights in law], np.eye(logs.size)[:1]])
     return log_prior, table
+
+
+def in_units(sums: PairSums) -> tuple[PairSums, float]:
+    """Return the sums in units in which rewards are about 1, and the unit, a power of two: nothing is rounded.
+
+    Fourth powers of rewards beyond 1e75 would overflow.
+    """
+    largest = float(np.abs(sums.reward_mean).max(initial=0.0) + np.sqrt(sums.reward_deviation).max(initial=0.0))
+    factor = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
+    return (
+        replace(
+            sums,
+            reward_mean=sums.reward_mean / factor,
+            reward_deviation=sums.reward_deviation / factor / factor,
+            reward_third=sums.reward_third / factor / factor / factor,
+            reward_fourth=sums.reward_fourth / factor / factor / factor / factor,
+            reward_low=sums.reward_low / factor,
+            reward_high=sums.reward_high / factor,
+            edge_reward=sums.edge_reward / factor,
+        ),
+        factor,
+    )
 
 
 def logged_values(sums: PairSums) -> FloatArray:
