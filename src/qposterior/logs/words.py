@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SURE, UNSURE = 0.95, 0.5
 """P(better) from which on a gain is clear, and below which there rather is none."""
 
+FEW_DIGITS = 0.01
+"""Share of a value that counts as uncertain at least: five digits will do where hardly anything is."""
+
 UPPER_BOUND = "upper bound"
 ORIGINS = {
     "greedy": "the actions of largest mean value in each state",
@@ -42,8 +45,7 @@ def rounded(width: float, *values: float) -> list[str]:
     largest = max(map(abs, values))
     if not math.isfinite(width + largest):
         return [f"{value:.4g}" for value in values]
-    # Where nothing is uncertain, or hardly anything, six digits will do.
-    decimals = 2 - math.floor(math.log10(max(width, 1e-4 * largest) or 1.0))
+    decimals = 2 - math.floor(math.log10(max(width, FEW_DIGITS * largest) or 1.0))
     if not -6 <= decimals <= 8:
         return [f"{value:.4g}" for value in values]
     # Adding 0 turns a rounded -0.0 into 0.0.
@@ -63,8 +65,8 @@ def policy_lines(policies: Policies) -> list[PolicyLine]:
 
 
 def widths(table: pd.DataFrame) -> FloatArray:
-    """Return for every row of the table the length of the widest interval of its state."""
-    length = table["upper"] - table["lower"]
+    """Return for every row of the table the length of the widest interval of its state, or what stands for it."""
+    length = np.maximum(table["upper"] - table["lower"], FEW_DIGITS * table["mean"].abs())
     return np.asarray(length.groupby(table["state"]).transform("max"), dtype=float)
 
 
