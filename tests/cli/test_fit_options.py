@@ -215,7 +215,7 @@ def test_an_update_keeps_method_risk_and_caution_and_refuses_others(log, tmp_pat
     assert run(more, "--update", out, "--policy", file).exit_code == 0
     settings = load_sums(out).settings
     kept = settings.method, settings.risk, settings.cautious, settings.actions, settings.particles
-    assert kept == ("bootstrap", "cvar:0.2", 0.9, "seen", 400)
+    assert kept == ("bootstrap", "cvar:0.2", 0.9, "seen", 1000)
     answer = json.loads((out / "fit.json").read_text())
     assert answer["settings"]["rows_read"] == 2 * len(shop())
     assert answer["settings"]["method"] == "bootstrap"
