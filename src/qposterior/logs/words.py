@@ -66,8 +66,9 @@ def policy_lines(policies: Policies) -> list[PolicyLine]:
 
 def widths(table: pd.DataFrame) -> FloatArray:
     """Return for every row of the table the length of the widest interval of its state, or what stands for it."""
-    length = np.maximum(table["upper"] - table["lower"], FEW_DIGITS * table["mean"].abs())
-    return np.asarray(length.groupby(table["state"]).transform("max"), dtype=float)
+    spread, least = table["upper"] - table["lower"], FEW_DIGITS * table["mean"].abs()
+    length = spread.where(spread > least, least)
+    return np.asarray(length.groupby(table["state"]).transform("max"), dtype=np.float64)
 
 
 def interval_words(row: Mapping[Any, Any], width: float) -> tuple[str, str]:
