@@ -15,6 +15,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -130,13 +131,29 @@ def open_tasks(options: argparse.Namespace, done: set[str]) -> Iterator[Task]:
         yield from (Task(name, 0, seed, (), 0, is_case=True) for name in CASES if case_key(name, seed) not in done)
 
 
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Let processes that are started meanwhile use one thread each; this one keeps its own number."""
+    before = dict(os.environ)
+    os.environ.update(
+        dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def run(tasks: Sequence[Task], store: Path, workers: int) -> None:
     """Judge the logs in `workers` processes of one thread each and append every result to the store."""
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
     context, begin, shown = multiprocessing.get_context("spawn"), time.monotonic(), 0.0
     is_cut = store.exists() and not store.read_bytes().endswith(b"\n")
-    with store.open("a", encoding="utf-8") as file, ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with (
+        one_thread_each(),
+        store.open("a", encoding="utf-8") as file,
+        ProcessPoolExecutor(workers, mp_context=context) as pool,
+    ):
         file.write("\n" if is_cut else "")
         futures = [pool.submit(judge_log, task) for task in tasks]
         for number, future in enumerate(as_completed(futures), start=1):
