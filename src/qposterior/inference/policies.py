@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -409,8 +409,8 @@ def _start_optimum(models: ModelDraws, q: FloatArray, start: FloatArray) -> Floa
 def central_interval(values: FloatArray) -> tuple[float, float]:
     """Return the 5 % and the 95 % quantile; values may be −inf."""
     # Between two values of −inf nothing can be interpolated.
-    method = "linear" if np.isfinite(values).all() else "inverted_cdf"
-    low, high = np.quantile(values, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method=method)  # type: ignore[call-overload]
+    method: Literal["linear", "inverted_cdf"] = "linear" if np.isfinite(values).all() else "inverted_cdf"
+    low, high = np.quantile(values, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method=method)
     return float(low), float(high)
 
 
