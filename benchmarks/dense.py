@@ -160,5 +160,8 @@ def single_changes(models: Models, policy: FloatArray, start: FloatArray) -> tup
     advantage = models.rewards + ahead[..., 0] - value[:, :, None]
     own = np.einsum("dss->ds", inverse)
     visits = np.einsum("s,dst->dt", start, inverse)
-    gains = visits[:, :, None] * advantage / (own[:, :, None] - ahead[..., 1])
+    # At discount 1 a change that never leaves its state has no value: its share of leaving is 0, or rounding.
+    leaving = own[:, :, None] - ahead[..., 1]
+    ends = leaving > 1e-9 * own[:, :, None]
+    gains = np.where(ends, visits[:, :, None] * advantage / np.where(ends, leaving, 1.0), -np.inf)
     return float(np.mean(value @ start)), gains.mean(axis=0)

@@ -31,7 +31,7 @@ from log_page import CLAIMS, DEFAULT, write_calibration_page
 from log_scores import score_draws, score_q_draws
 from log_summary import summary_text
 
-JUDGE = 5  # to be raised with every change of the families or the scores: what is stored counts no more
+JUDGE = 6  # to be raised with every change of the families or the scores: what is stored counts no more
 WARM: set[str] = set()  # the methods that this process has called before
 
 
@@ -194,7 +194,7 @@ def read_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--methods", default="", help="those of log_methods.METHODS, without the prior on Q if left out"
     )
-    parser.add_argument("--draws", type=int, default=1000, help="half to choose the policy, half to report it")
+    parser.add_argument("--draws", type=int, default=2000, help="as `fit` does: half choose the policy, half report it")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--modules", default="", help="modules to import first, which may add to METHODS")
     parser.add_argument("--summary", action="store_true", help="print what the store has, without judging more logs")

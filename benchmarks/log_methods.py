@@ -183,18 +183,23 @@ def model_posterior(log: Log, num: int, rng: np.random.Generator) -> Draws:
     from qposterior.logs.choices import FitSettings, choose
     from qposterior.logs.read import log_of_table
     from qposterior.model.model_prior import ModelPrior
+    from qposterior.model.solve_models import solve_ending
 
     chosen = choose(log_of_table(log.frame), FitSettings(discount=log.discount))
     models = ModelPrior().draw_from(chosen.seen.sums(), num, rng)
     space = chosen.seen.space
+    if space.discount == 1.0:  # what `fit` leaves out
+        models = models.part(np.flatnonzero(solve_ending(models).solved))
+    num = models.num_draws
     num_states, num_actions, _ = log.counts.shape
     state = np.array([int(label[1:]) for label in chosen.states])
     action = np.array([int(label[1:]) for label in chosen.actions])
     rows, rewards = np.zeros((num, num_states, num_actions, num_states)), np.zeros((num, num_states, num_actions))
     pair = np.repeat(np.arange(space.num_pairs), np.diff(models.first_edge))
     place = state[space.pair_state], action[space.pair_action]
-    rows[:, place[0][pair], place[1][pair], state[models.successor]] = models.rows[:num]
-    rewards[:, place[0], place[1]] = models.rewards[:num]
+    rows[:, place[0][pair], place[1][pair], state[models.successor]] = models.rows
+    rewards[:, place[0], place[1]] = models.rewards
+    rows /= np.maximum(rows.sum(axis=3, keepdims=True), 1e-300)  # they are of single precision
     return rows, rewards
 
 
@@ -202,6 +207,6 @@ METHODS: dict[str, Method] = {
     "point": Method(draw_fn=point_estimate),
     "bootstrap": Method(draw_fn=bootstrap),
     "plain": Method(draw_fn=plain_conjugate),
-    "model": Method(draw_fn=model_posterior, settings="1"),
+    "model": Method(draw_fn=model_posterior, settings="2"),
     "q prior": Method(draw_q_fn=prior_on_q, most_logs=5),
 }

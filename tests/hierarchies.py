@@ -61,7 +61,7 @@ def make_facts(layout, **given):
             "deviation": np.zeros(pairs),
             "is_fixed": np.zeros(pairs, bool),
             "worth": np.zeros(pairs),
-            "worth_deviation": np.zeros(pairs),
+            "worth_noise": np.ones(pairs),
             "edge_count": np.zeros(edges),
             "value": np.zeros(candidates),
             "base": np.full(candidates, 1.0 / width),
@@ -77,7 +77,7 @@ def make_units(num_states, **given):
         **{
             "unit": np.ones(num_states),
             "worth_unit": np.ones(num_states),
-            "worth_within": np.ones(num_states),
+            "worth_freedom": np.full(num_states, np.inf),
             "offset": np.zeros(num_states),
             "read": np.ones(num_states, bool),
             "informed": np.ones(num_states, bool),
@@ -102,8 +102,10 @@ def make_state(layout, **given):
         **{
             "variance": np.ones(pairs),
             "level": np.ones(states),
+            "rough": np.ones(states),
             "step": np.full(states, 14),
             "share": np.full(states, 10),
+            "local": np.ones(pairs, dtype=np.int64),  # of factor 1
             "centre": np.zeros((states, 2)),
             "alpha": np.zeros(pairs),
             "pooled": np.full(candidates, 1.0 / int(layout.first_candidate[1])),

@@ -27,7 +27,7 @@ from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict
 from qposterior.model.reward import RewardTarget
-from qposterior.model.solve_models import solve_models
+from qposterior.model.solve_models import solve_ending
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
 from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool, UncertainTarget
@@ -59,8 +59,8 @@ CHECKED_MODEL_PAIRS = 400
 FEWEST_MODELS = 50
 MOST_LEFT_OUT = 0.05
 MANY_LEFT_OUT = (
-    "{:.0%} of the models that were drawn have no finite solution at discount 1 and were left out: in those a loop "
-    "pays, or a state has no way out; use a discount below 1, or name more goals"
+    "{:.0%} of the models that were drawn have no finite solution at discount 1, or next to none, and were left out: "
+    "in those a loop pays, or a state has no way out; use a discount below 1, or name more goals"
 )
 
 SMALLEST_ISLAND = 125
@@ -198,7 +198,7 @@ def model_posterior(seen: Experience, prior: ModelPrior, particles: int, rng: np
 
 def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: ModelPrior | None = None) -> Posterior:
     """Return the posterior of Q* that draws of models, chain after chain, stand for."""
-    solutions = solve_models(models)
+    solutions = solve_ending(models)
     left_out = solutions.num_unsolved / models.num_draws
     chain = np.arange(models.num_draws) * chains // models.num_draws
     choosing = np.zeros(models.num_draws, dtype=bool)

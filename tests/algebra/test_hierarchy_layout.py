@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -11,15 +12,20 @@ from scipy import stats
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
 from qposterior.model.hierarchy import (
-    SuccessorRewards,
     _constant_pairs,
     _noise,
     _shape_of_noise,
-    _successor_rewards,
     _within,
+    _worth_noise,
     build_hierarchy,
 )
-from qposterior.model.model_prior import logged_policy, logged_values, optimal_values
+from qposterior.model.model_prior import followed_values, logged_policy, logged_values
+from qposterior.model.successor_rewards import (
+    SuccessorRewards,
+    permutation_moments,
+    successor_rewards,
+    successors_explain,
+)
 from qposterior.world.space import StateActionSpace
 
 
@@ -30,7 +36,8 @@ def candidates_of(space, steps):
     for s, _, _, t in steps:
         follows[s][t] = follows[s].get(t, 0) + 1
         popularity[t] += 1
-    popular = sorted(range(space.num_states), key=lambda t: -popularity[t])[:8]
+    others = [sum(t in follows[s] for s in follows) for t in range(space.num_states)]
+    popular = sorted(range(space.num_states), key=lambda t: (-others[t], -popularity[t]))[:8]
     once = {s: sum(n == 1 for n in follows[s].values()) for s in follows}
     overall = sum(once.values()) / len(steps)
     wanted = {}
@@ -96,7 +103,12 @@ def test_candidates_edges_and_counts_are_those_of_the_readings(num_states, num_a
 def test_worth_is_that_of_the_successors_of_each_pair():
     space, steps = random_log(np.random.default_rng(1), skip={(0, 1), (2, 0), (2, 1), (2, 2)})
     value = np.random.default_rng(2).normal(4.0, 3.0, 5)
-    hierarchy = build_hierarchy(record_all(space, steps).sums(), value)
+    sums = record_all(space, steps).sums()
+    hierarchy = build_hierarchy(sums, value)
+    parts = {k: np.array([0.9 * value[t] for s, a, _, t in steps if space.pair(s, a) == k]) for k in range(15)}
+    squares = np.array([((part - part.mean()) ** 2).sum() if part.size else 0.0 for part in parts.values()])
+    within, freedom = _within(space, sums.count, squares, hierarchy.units.worth_unit)
+    np.testing.assert_allclose(hierarchy.units.worth_freedom, freedom + 4.0)
     for s in range(5):
         all_worth = np.array([0.9 * value[t] for x, _, _, t in steps if x == s])
         candidates = slice(hierarchy.layout.first_candidate[s], hierarchy.layout.first_candidate[s + 1])
@@ -111,9 +123,8 @@ def test_worth_is_that_of_the_successors_of_each_pair():
             k = space.pair(s, a)
             if worth.size:
                 assert hierarchy.facts.worth[k] == pytest.approx(worth.mean() - centre)
-                assert hierarchy.facts.worth_deviation[k] == pytest.approx(
-                    ((worth - worth.mean()) ** 2).sum(), abs=1e-6
-                )
+                wanted = (squares[k] + 8.0 * within[s]) / ((worth.size + 7.0) * worth.size)
+                assert hierarchy.facts.worth_noise[k] == pytest.approx(wanted, rel=1e-6)
 
 
 def test_goals_are_worth_nothing_as_successors_whatever_their_value():
@@ -147,8 +158,8 @@ def test_the_worth_of_a_known_row_is_known():
     assert hierarchy.units.rows_known
     np.testing.assert_allclose(hierarchy.facts.edge_count[:2], [0.75, 2.25])
     unit = hierarchy.units.worth_unit.max() ** 2
-    assert np.all(hierarchy.facts.worth_deviation < 1e-8 * unit)
-    assert np.all(hierarchy.units.worth_within < 1e-8 * unit)
+    assert np.all(hierarchy.facts.worth_noise < 1e-8 * unit)
+    assert np.all(np.isinf(hierarchy.units.worth_freedom))
 
 
 def effects_by_least_squares(space, steps):
@@ -177,7 +188,7 @@ def test_successor_effects_are_the_least_squares_ones(shift):
     steps = [(s, a, r + shift, t) for s, a, r, t in steps]
     sums = record_all(space, steps).sums()
     hierarchy = build_hierarchy(sums, np.zeros(5))
-    rewards, mean, deviation = _successor_rewards(sums, of_edges(sums, hierarchy), hierarchy.candidate.size)
+    rewards, mean, deviation = successor_rewards(sums, of_edges(sums, hierarchy), hierarchy.candidate.size)
     assert rewards.is_used
     fitted = effects_by_least_squares(space, steps)
     place = {
@@ -190,7 +201,10 @@ def test_successor_effects_are_the_least_squares_ones(shift):
     left = np.zeros(space.num_pairs)
     for (s, a, r, _), fit in zip(steps, fitted, strict=True):
         left[space.pair(s, a)] += (r - fit) ** 2
-    np.testing.assert_allclose(deviation, left, atol=1e-5)
+    used = [len({t for x, _, _, t in steps if x == s}) - 1 for s in range(5)]
+    freedom = [sum(max(sums.count[space.pair(s, a)] - 1, 0) for a in range(3)) for s in range(5)]
+    factor = np.array([f / (f - u) for f, u in zip(freedom, used, strict=True)])[space.pair_state]
+    np.testing.assert_allclose(deviation, factor * left, atol=1e-5)
     for s in range(5):  # effects are centred: 0 is the best guess for a successor that was not seen
         assert sum(rewards.effect[place[x, t]] for x, _, _, t in steps if x == s) == pytest.approx(0.0, abs=1e-7)
     np.testing.assert_allclose(hierarchy.facts.value, build_hierarchy(sums, np.ones(5)).facts.value, atol=1e-9)
@@ -225,22 +239,67 @@ def test_successors_that_explain_nothing_have_no_effect():
     assert rejected <= 4  # at a level of 1 %: five or more in 40 have a probability of 5e-5
 
 
-def test_the_f_test_is_the_one_of_the_textbook():
+def test_between_squares_have_the_moments_of_all_permutations():
+    """Every permutation of a pair's skewed readings among its successors, against the closed form."""
+    rng, space = np.random.default_rng(6), plain_space(4, 1)
+    for counts in ((3, 2, 1), (1, 1, 1), (4, 2), (2,), (1, 2), (6,), (1,)):
+        rewards = rng.exponential(2.0, sum(counts)) ** 2
+        leads = np.repeat(np.arange(len(counts)), counts)
+        sums = record_all(space, [(0, 0, r, t) for r, t in zip(rewards, leads, strict=True)]).sums()
+        gap = rewards - rewards.mean()
+        orders = np.array(list(permutations(range(len(leads)))))
+        squares = sum(gap[orders][:, leads == t].sum(axis=1) ** 2 / n for t, n in enumerate(counts))
+        mean, variance = permutation_moments(sums)
+        assert mean[0] == pytest.approx(np.mean(squares), abs=1e-9)
+        assert variance[0] == pytest.approx(np.var(squares), rel=1e-9, abs=1e-9 * np.sum(gap**2) ** 2)
+
+
+def test_rare_large_rewards_are_no_effects_of_successors_and_real_ones_are_found():
+    """95 of 100 readings pay nothing, and the noise of all others is skewed."""
+    rng, space, found = np.random.default_rng(16), plain_space(8, 3), {0.0: 0, 30.0: 0}
+    for strength in found:
+        for _ in range(60):
+            state, action = np.repeat(np.arange(8), 15), np.tile(np.repeat(np.arange(3), 5), 8)
+            leads = rng.integers(0, 4, state.size)
+            paid = (rng.random(state.size) < 0.05) * rng.lognormal(3.0, 1.0, state.size) + strength * (leads == 2)
+            sums = record_all(space, zip(state, action, paid, leads, strict=True)).sums()
+            found[strength] += successors_explain(sums)
+    assert found[0.0] <= 7  # at two tests of 1 %: eight or more in 60 have a probability of 3e-5
+    assert found[30.0] == 60
+
+
+def test_without_fourth_moments_the_f_test_is_the_one_of_the_textbook():
     """Readings of few pairs just above and just below the level, with the F of the readings themselves."""
     rng, both = np.random.default_rng(6), set()
     space = plain_space(3, 1)
     for strength in np.linspace(0.0, 1.5, 40):
         steps = [(s, 0, rng.normal() + strength * t, t) for s in range(3) for t in (0, 1, 2) for _ in range(5)]
         sums = record_all(space, steps).sums()
+        sums = replace(sums, reward_fourth=np.full(sums.count.size, np.nan))
         cells = [[r for s, _, r, t in steps if (s, t) == (x, y)] for x in range(3) for y in range(3)]
         within = sum(np.var(c) * len(c) for c in cells)
         of_pairs = [[r for s, _, r, _ in steps if s == x] for x in range(3)]
         between = sum(np.var(p) * len(p) for p in of_pairs) - within
         p_value = stats.f.sf((between / 6) / (within / 36), 6, 36)
-        is_used = build_hierarchy(sums, np.zeros(3)).rewards.is_used
-        assert is_used == (p_value <= 0.01)
-        both.add(is_used)
+        assert successors_explain(sums) == (p_value <= 0.01)
+        both.add(successors_explain(sums))
     assert both == {True, False}
+
+
+def test_where_effects_were_fitted_pairs_are_constant_all_together_or_not_at_all():
+    """A pair whose successors it alone leads to is fitted without a rest, however noisy its rewards are."""
+    rng, space = np.random.default_rng(17), plain_space(6, 2)
+    steps = [(0, 0, rng.normal(), 1), (0, 0, rng.normal() + 5.0, 2)]
+    steps += [
+        (s, a, rng.normal() + 9.0 * t, t) for s in range(1, 6) for a in range(2) for t in (3, 4) for _ in range(6)
+    ]
+    hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(6))
+    assert hierarchy.rewards.is_used
+    assert not hierarchy.facts.is_fixed.any()
+    exact = [(s, a, 2.0 * s + a + 9.0 * t, t) for s, a, _, t in steps]
+    hierarchy = build_hierarchy(record_all(space, exact).sums(), np.zeros(6))
+    assert hierarchy.rewards.is_used
+    np.testing.assert_array_equal(hierarchy.facts.is_fixed, hierarchy.facts.count > 0.0)
 
 
 def noise_of(sums):
@@ -332,8 +391,12 @@ def test_the_variance_within_pairs_is_pooled_with_four_readings_of_the_whole_log
     squares, spread = np.array([8.0, 3.0, 0.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.5, 0.5])
     share = 11.0 / (5 * 2.0**2)  # five degrees of freedom, all of them in state 0
     wanted = [(11.0 + 4 * share * 4.0) / 9.0, share * 1.5**2, share * 0.5**2]
-    np.testing.assert_allclose(_within(space, count, squares, spread), wanted)
-    np.testing.assert_allclose(_within(space, np.minimum(count, 1.0), 0 * squares, spread), 0.5 * spread**2)
+    within, freedom = _within(space, count, squares, spread)
+    np.testing.assert_allclose(within, wanted)
+    np.testing.assert_array_equal(freedom, [5.0, 0.0, 0.0])
+    np.testing.assert_allclose(_within(space, np.minimum(count, 1.0), 0 * squares, spread)[0], 0.5 * spread**2)
+    noise = _worth_noise(space, count, squares, within)
+    np.testing.assert_allclose(noise[:2], [(8.0 + 8 * wanted[0]) / (12 * 5), (3.0 + 8 * wanted[0]) / (9 * 2)])
 
 
 def test_the_logged_policy_is_valued_by_frequencies_and_mean_rewards():
@@ -357,10 +420,27 @@ def test_the_logged_policy_is_valued_by_frequencies_and_mean_rewards():
     of_policy = np.einsum("sa,sat->st", policy, rows)
     value = np.linalg.solve(np.eye(5) - 0.9 * of_policy, (policy * reward).sum(axis=1))
     np.testing.assert_allclose(logged_values(sums), value, rtol=1e-6)
-    best = np.zeros(5)
+
+
+@pytest.mark.parametrize("is_better", [True, False])
+def test_successors_are_worth_what_the_policy_that_one_would_follow_makes_of_them(is_better):
+    """Draws around one model: its optimum among tried pairs is followed only where it is surely better than the log."""
+    space, steps = random_log(np.random.default_rng(18), skip={(0, 1)}, readings=600)
+    sums = record_all(space, steps).sums()
+    model = build_hierarchy(sums, np.zeros(5)).estimate()
+    rng = np.random.default_rng(19)
+    rewards = model.rewards + (0.01 if is_better else 30.0) * rng.normal(size=(80, space.num_pairs))
+    draws = replace(model, rows=np.repeat(model.rows, 80, axis=0), rewards=rewards)
+    rows, reward = np.zeros((15, 5)), rewards[::2].mean(axis=0).reshape(5, 3)
+    rows[np.repeat(np.arange(15), np.diff(model.first_edge)), model.successor] = model.rows[0]
+    rows, q = rows.reshape(5, 3, 5), np.zeros((5, 3))
     for _ in range(600):
-        best = (reward + 0.9 * rows @ best).max(axis=1)
-    np.testing.assert_allclose(optimal_values(model), best, rtol=1e-6)
+        q = reward + 0.9 * rows @ q.max(axis=1)
+    q[0, 1] = -np.inf  # never tried
+    policy = np.eye(3)[q.argmax(axis=1)] if is_better else logged_policy(space, sums.count).reshape(5, 3)
+    of_policy = np.einsum("sa,sat->st", policy, rows)
+    value = np.linalg.solve(np.eye(5) - 0.9 * of_policy, (policy * reward).sum(axis=1))
+    np.testing.assert_allclose(followed_values(draws, sums), value, rtol=1e-6)
 
 
 def test_at_discount_one_successors_are_valued_a_little_below_it():

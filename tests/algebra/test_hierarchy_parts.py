@@ -13,7 +13,7 @@ from scipy.special import gammaln
 
 from hierarchies import make_facts, make_layout, make_state, make_units
 from qposterior.model.kernels import hierarchy as kernels
-from qposterior.model.model_prior import ModelPrior
+from qposterior.model.model_prior import TAILS, ModelPrior
 
 ALARM = 1e-4
 
@@ -112,11 +112,11 @@ def test_a_tilted_row_is_the_exponential_family_member_of_its_worth():
         value = rng.normal(size=width) * 10.0 ** rng.integers(-12, 13)
         worth = row @ value
         top = np.abs(value - worth)[row > 0.0].max()
-        low, high = (tilted(row, value, t / top) @ value for t in (-16.0, 16.0))
+        low, high = (tilted(row, value, t / top) @ value for t in (-3.5, 3.5))
         target = low + (high - low) * rng.random()
-        root = optimize.brentq(lambda t, r=row, v=value / top, w=target / top: tilted(r, v, t) @ v - w, -16, 16)
+        root = optimize.brentq(lambda t, r=row, v=value / top, w=target / top: tilted(r, v, t) @ v - w, -4, 4)
         wanted, moved = tilted(row, value / top, root), row.copy()
-        kernels.tilt(moved, value, worth, target)
+        kernels.tilt(moved, value, np.zeros(width), worth, target)
         np.testing.assert_allclose(moved, wanted, atol=1e-5)
         assert abs(moved @ value - target) < 1e-6 * top
         assert np.all(moved[row == 0.0] == 0.0)
@@ -124,13 +124,28 @@ def test_a_tilted_row_is_the_exponential_family_member_of_its_worth():
     assert tested > 300
 
 
-def test_a_worth_out_of_reach_leaves_the_best_or_the_worst_successor():
+def test_what_was_never_seen_keeps_its_share_when_the_rest_is_tilted():
+    rng = np.random.default_rng(14)
+    for _ in range(50):
+        row, value = rng.dirichlet(np.ones(5)), rng.normal(size=5)
+        unseen = np.array([0.0, 0.3, 0.0, 0.0, 0.1])
+        seen = unseen == 0.0
+        part = row[seen] / row[seen].sum()
+        target = tilted(part, value[seen], rng.normal(0.0, 0.5)) @ value[seen]
+        moved = row.copy()
+        kernels.tilt(moved, value, unseen, part @ value[seen], target)
+        np.testing.assert_array_equal(moved[~seen], row[~seen])
+        assert moved[seen].sum() == pytest.approx(row[seen].sum())
+        assert moved[seen] @ value[seen] / moved[seen].sum() == pytest.approx(target, abs=1e-6)
+
+
+def test_a_worth_out_of_reach_tilts_a_row_as_far_as_is_allowed():
     row, value = np.array([0.5, 0.0, 0.3, 0.2]), np.array([1.0, 90.0, 2.0, -4.0])
     for target, left in ((50.0, 2), (-50.0, 3)):
         moved = row.copy()
-        kernels.tilt(moved, value, row @ value, target)
+        kernels.tilt(moved, value, np.zeros(4), row @ value, target)
         top = np.abs(value - row @ value)[row > 0.0].max()
-        np.testing.assert_allclose(moved, tilted(row, value, np.sign(target) * 20.0 / top), rtol=1e-9)
+        np.testing.assert_allclose(moved, tilted(row, value, np.sign(target) * kernels.MOST_TILT / top), rtol=1e-9)
         assert moved.argmax() == left
         assert moved[1] == 0.0
 
@@ -138,7 +153,7 @@ def test_a_worth_out_of_reach_leaves_the_best_or_the_worst_successor():
 @pytest.mark.parametrize("row", [[1.0, 0.0, 0.0], [0.2, 0.5, 0.3]])
 def test_a_row_whose_successors_are_worth_the_same_is_not_tilted(row):
     moved, value = np.array(row), np.array([2.0, 2.0, 2.0])
-    kernels.tilt(moved, value, 2.0, 5.0)
+    kernels.tilt(moved, value, np.zeros(3), 2.0, 5.0)
     np.testing.assert_array_equal(moved, row)
 
 
@@ -153,22 +168,24 @@ def one_state(num_actions, seed):
         count=count,
         mean=rng.normal(0.7, 2.0, num_actions),
         worth=rng.normal(-0.4, 3.0, num_actions),
-        worth_deviation=rng.gamma(2.0, 3.0, num_actions),
+        worth_noise=rng.gamma(2.0, 0.3, num_actions),
     )
-    units = make_units(
-        1, unit=np.array([1.7]), worth_unit=np.array([0.6]), worth_within=np.array([0.9]), offset=np.array([2.5])
+    units = make_units(1, unit=np.array([1.7]), worth_unit=np.array([0.6]), offset=np.array([2.5]))
+    state = make_state(
+        layout,
+        variance=rng.gamma(2.0, 1.0, num_actions),
+        centre=np.array([[0.3, -1.1]]),
+        rough=np.array([1.6]),
+        local=rng.integers(0, kernels.LOCALS.size, num_actions),
     )
-    state = make_state(layout, variance=rng.gamma(2.0, 1.0, num_actions), centre=np.array([[0.3, -1.1]]))
     state.hyper[kernels.CENTRE] = 1.2
     state.hyper[kernels.WIDTH] = 2.3
     return layout, facts, units, state
 
 
-def noise_of(facts, units, state, k):
+def noise_of(facts, state, k):
     """(2, 2) the variances of the mean reward and of the mean worth of a pair, from their definitions."""
-    n = facts.count[k]
-    within = (facts.worth_deviation[k] + 8.0 * units.worth_within[0]) / (n - 1.0 + 8.0)
-    return np.diag([state.variance[k] / n, within / n])
+    return np.diag([state.variance[k] / facts.count[k], 1.6 * facts.worth_noise[k]])
 
 
 def covariance_of(step, share, slope, units):
@@ -187,13 +204,14 @@ def test_the_evidence_of_a_state_is_the_dense_normal_one(step, share, slope, num
     covariance = np.kron(np.ones((len(tried), len(tried))), broad)
     for k in tried:
         part = slice(2 * k, 2 * k + 2)
-        covariance[part, part] += covariance_of(step, share, slope, units) + noise_of(facts, units, state, k)
+        local = kernels.LOCALS[state.local[k]]
+        covariance[part, part] += local * covariance_of(step, share, slope, units) + noise_of(facts, state, k)
     readings = np.column_stack([facts.mean[:-1], facts.worth[:-1]]).ravel()
     centre = np.array([1.2 - 2.5, 0.0])
     dense = stats.multivariate_normal.logpdf(readings, np.tile(centre, len(tried)), covariance)
     start = kernels.prior_of_centre(0, units, state.hyper)
-    scales = kernels.scales_of(0, step, share, slope, units)
-    evidence = kernels.log_evidence(0, scales, start, layout, facts, state.variance)
+    scales = kernels.scales_of(0, step, share, slope, 1.6, units)
+    evidence = kernels.log_evidence(0, scales, start, layout, facts, state)
     precision = np.linalg.inv(broad)
     known = (
         -len(tried) * np.log(2.0 * np.pi) + 0.5 * np.linalg.slogdet(precision)[1] - 0.5 * centre @ precision @ centre
@@ -203,7 +221,7 @@ def test_the_evidence_of_a_state_is_the_dense_normal_one(step, share, slope, num
 
 def test_where_successors_are_worth_the_same_rewards_make_up_for_nothing():
     units = make_units(1, varied=np.array([False]))
-    assert kernels.scales_of(0, 5, 5, 0.8, units)[1] == 0.0
+    assert kernels.scales_of(0, 5, 5, 0.8, 1.0, units)[1] == 0.0
 
 
 def assert_normal(draws, mean, covariance):
@@ -231,13 +249,13 @@ def test_two_are_drawn_from_the_normal_of_their_precision():
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_a_pair_is_drawn_from_its_law_given_the_centres_and_its_readings(k, slope):
     layout, facts, units, state = one_state(3, 7)  # pair 2 is untried
-    prior = covariance_of(14, 12, slope, units)
+    prior = kernels.LOCALS[state.local[k]] * covariance_of(14, 12, slope, units)
     mean, covariance = state.centre[0], prior
     if facts.count[k] > 0.0:
-        gain = prior @ np.linalg.inv(prior + noise_of(facts, units, state, k))
+        gain = prior @ np.linalg.inv(prior + noise_of(facts, state, k))
         mean = mean + gain @ (np.array([facts.mean[k], facts.worth[k]]) - mean)
         covariance = prior - gain @ prior
-    scales, rng = kernels.scales_of(0, 14, 12, slope, units), np.random.default_rng(8)
+    scales, rng = kernels.scales_of(0, 14, 12, slope, 1.6, units), np.random.default_rng(8)
     draws = [kernels.draw_pair(k, 0, scales, rng.standard_normal(), facts, state, rng) for _ in range(20_000)]
     assert_normal(np.array(draws), mean, covariance)
     assert layout.first_pair[-1] == 3
@@ -281,6 +299,28 @@ def test_the_last_law_says_that_all_actions_are_alike_and_others_are_half_cauchy
     slope_weight, slopes = prior.laws()[2]
     assert np.exp(slope_weight).sum() == pytest.approx(1.0)
     assert {0.0, 1.0} <= set(slopes)
+
+
+def test_the_laws_of_one_action_s_variance_are_inverse_chi_square_and_the_last_is_none():
+    log_weight, table = ModelPrior().laws()[3]
+    assert np.exp(log_weight).sum() == pytest.approx(1.0)
+    rng = np.random.default_rng(15)
+    for tails, law in zip(TAILS[:-1], table, strict=False):
+        draws = tails / rng.chisquare(tails, 100_000)
+        place = np.clip(np.round(np.log(draws) / np.log(4.0)) + 1, 0, kernels.LOCALS.size - 1).astype(int)
+        np.testing.assert_allclose(np.bincount(place, minlength=law.size) / draws.size, law, atol=0.008)
+    np.testing.assert_array_equal(table[-1], kernels.LOCALS == 1.0)
+
+
+def test_an_action_of_a_larger_variance_has_a_row_of_its_own():
+    layout = make_layout(1, kernels.LOCALS.size, 2, np.zeros(2 * kernels.LOCALS.size))
+    state = make_state(layout, local=np.arange(kernels.LOCALS.size))
+    state.share[:] = 4
+    c = kernels.CONCENTRATIONS[4]
+    for k, local in enumerate(kernels.LOCALS):
+        # A Dirichlet law of concentration c has 1/(1 + c) of the largest variance that a row can have.
+        found = kernels.concentration_of(k, 0, state)
+        assert 1.0 / (1.0 + found) == pytest.approx(min(local / (1.0 + c), 1.0 / (1.0 + kernels.CONCENTRATIONS[-1])))
 
 
 def test_rows_are_scored_among_the_successors_that_were_seen():

@@ -175,3 +175,23 @@ def test_a_log_without_an_answer_at_its_discount_names_its_own_labels():
     rows = [("walk", "round", 1.0, "back"), ("back", "round", 1.0, "walk")] * 3
     with pytest.raises(qp.InvalidInputError, match=r"in (walk, back|back, walk) one can go on for ever.*--discount"):
         qp.fit(pd.DataFrame(rows, columns=COLUMNS), discount=1.0)
+
+
+@pytest.mark.parametrize("kind", ["skewed", "successor", "plain"])
+def test_logs_whose_values_are_hard_to_judge_are_warned_of(kind):
+    """Rare large rewards, and rewards decided by the successor: simulated intervals were too narrow there."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for state, action in (("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")):
+        for following in rng.choice(["a", "b"], 40):
+            reward = {
+                "skewed": 40.0 * (rng.random() < 0.05),
+                "successor": 3.0 * (following == "a") + 0.1 * rng.normal(),
+                "plain": float(rng.normal()),
+            }[kind]
+            rows.append((state, action, float(reward), following))
+    found = qp.fit(pd.DataFrame(rows, columns=COLUMNS), discount=0.9)
+    warned = [check for check in found.checks if check.name == "values"]
+    assert bool(warned) == (kind != "plain")
+    assert all(not check.fits and "too narrow" in check.words for check in warned)
+    assert ["skewed" in check.words for check in warned] == [kind == "skewed"] * len(warned)

@@ -39,7 +39,7 @@ def randomised(places, probability, rng):
 
 
 STATES, ACTIONS = 5, 3
-WORTH_DEVIATION, WITHIN = 2.0, 0.5
+WORTH_NOISE, WORTH_FREEDOM = 0.4, 5.0
 
 
 def readings_of_normal_rewards_and_worth(laws, rng):
@@ -47,7 +47,7 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     pairs = STATES * ACTIONS
     owner = np.repeat(np.arange(STATES), ACTIONS)
     layout = make_layout(STATES, ACTIONS, 1, np.zeros(pairs))
-    units = make_units(STATES, worth_within=np.full(STATES, WITHIN), noise=0.8, spread=2.0)
+    units = make_units(STATES, worth_freedom=np.full(STATES, WORTH_FREEDOM), noise=0.8, spread=2.0)
     state = make_state(layout)
     width_law = kernels.WIDTHS / (1.0 + kernels.WIDTHS**2)
     hyper = state.hyper
@@ -58,23 +58,26 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     for place, law, name in ((state.step, laws[0], kernels.TAU_LAW), (state.share, laws[1], kernels.KAPPA_LAW)):
         hyper[name] = rng.choice(law[0].size, p=np.exp(law[0]))
         place[:] = rng.choice(law[1].shape[1], STATES, p=law[1][int(hyper[name])])
+    hyper[kernels.LOCAL_LAW] = rng.choice(laws[3][0].size, p=np.exp(laws[3][0]))
+    state.local[:] = rng.choice(kernels.LOCALS.size, pairs, p=laws[3][1][int(hyper[kernels.LOCAL_LAW])])
+    state.rough[:] = WORTH_FREEDOM / rng.chisquare(WORTH_FREEDOM, STATES)
     state.level[:] = rng.gamma(hyper[kernels.SHAPE], hyper[kernels.NOISE] / hyper[kernels.SHAPE], STATES)
     state.variance[:] = hyper[kernels.FREEDOM] * state.level[owner] / rng.chisquare(hyper[kernels.FREEDOM], pairs)
     state.centre[:] = rng.standard_normal((STATES, 2)) * [hyper[kernels.WIDTH], 30.0]
-    z, w = rng.standard_normal((2, pairs))
+    z, w = rng.standard_normal((2, pairs)) * np.sqrt(kernels.LOCALS[state.local])
     worth_gap = kernels.SHARES[state.share][owner] * w
     worth = state.centre[owner, 1] + worth_gap
     reward_gap = kernels.STEPS[state.step][owner] * z - hyper[kernels.SLOPE] * worth_gap
     state.alpha[:] = state.centre[owner, 0] + reward_gap
     count = rng.integers(1, 7, pairs).astype(float)
-    error = np.sqrt((WORTH_DEVIATION + kernels.OWN * WITHIN) / ((count + kernels.OWN - 1.0) * count))
+    error = np.sqrt(state.rough[owner] * WORTH_NOISE / count)
     facts = make_facts(
         layout,
         count=count,
         mean=state.alpha + np.sqrt(state.variance / count) * rng.standard_normal(pairs),
         deviation=state.variance * np.where(count > 1, rng.chisquare(np.maximum(count - 1, 1)), 0.0),
         worth=worth + error * rng.standard_normal(pairs),
-        worth_deviation=np.full(pairs, WORTH_DEVIATION),
+        worth_noise=WORTH_NOISE / count,
     )
     return layout, facts, units, state
 
@@ -86,13 +89,15 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law():
     for _ in range(1200):
         layout, facts, units, state = readings_of_normal_rewards_and_worth(laws, rng)
         for _ in range(6):
+            kernels.local_step(layout, facts, units, laws[3], state, rng)
             kernels.scale_step(layout, facts, units, laws, state, rng)
             kernels.centre_step(layout, facts, units, state, rng)
             kernels.noise_step(layout, facts, units, state, rng)
         hyper, first = state.hyper, slice(0, 3)  # parameters of the first three states or pairs
         tau = int(hyper[kernels.TAU_LAW]), int(hyper[kernels.KAPPA_LAW])
         spread = np.hypot(kernels.STEPS[state.step], hyper[kernels.SLOPE] * kernels.SHARES[state.share])[owner]
-        gap = (state.alpha - state.centre[owner, 0]) / spread
+        gap = (state.alpha - state.centre[owner, 0]) / (spread * np.sqrt(kernels.LOCALS[state.local]))
+        tails = int(hyper[kernels.LOCAL_LAW])
         freedom = facts.count[first] - 1.0
         share = stats.chi2.cdf(facts.deviation[first] / state.variance[first], np.maximum(freedom, 1.0))
         deviation = np.where(freedom > 0.0, share, rng.random(3))
@@ -101,6 +106,9 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law():
                 *(randomised(place, np.exp(law[0]), rng) for place, law in zip(tau, laws[:2], strict=True)),
                 *randomised(state.step[first], laws[0][1][tau[0]], rng),
                 *randomised(state.share[first], laws[1][1][tau[1]], rng),
+                randomised(tails, np.exp(laws[3][0]), rng),
+                *randomised(state.local[first], laws[3][1][tails], rng),
+                *stats.chi2.sf(WORTH_FREEDOM / state.rough[first], WORTH_FREEDOM),
                 randomised(np.searchsorted(laws[2][1], hyper[kernels.SLOPE]), np.exp(laws[2][0]), rng),
                 randomised(np.searchsorted(kernels.FREEDOMS, hyper[kernels.FREEDOM]), np.full(7, 1 / 7), rng),
                 randomised(np.searchsorted(kernels.SHAPES, hyper[kernels.SHAPE]), np.full(7, 1 / 7), rng),

@@ -11,6 +11,7 @@ from qposterior.answers import Posterior
 from qposterior.front_door import free_loop
 from qposterior.logs.choices import Chosen
 from qposterior.logs.read import Log
+from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 
 SUSPECT = 1e-3
@@ -18,6 +19,9 @@ SUSPECT = 1e-3
 
 ABOUT_ZERO = 0.1
 """Rewards up to this share of the largest of a log are about 0."""
+
+ENOUGH_READINGS = 100.0
+"""Readings a pair from which on the values of a log whose rewards depend on the successor were covered."""
 
 NOT_EXCLUDED = 0.05
 """P(best) from which on the answer depends on a loop."""
@@ -43,7 +47,7 @@ def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     if chosen.method == "q":
         checks.append(_free_loop(chosen, post))
     else:
-        checks.append(_left_out(post))
+        checks += [_left_out(post), _hard_to_judge(chosen)]
     if chosen.rewards == "noisy" and chosen.method == "q":
         checks.append(_equal_noise(log))
     elif chosen.rewards == "deterministic" and int(np.sum(log.count > 1)) == 0:
@@ -87,6 +91,28 @@ def _left_out(post: Posterior) -> Check | None:
         "has no way out; all numbers are conditional on there being an end"
     )
     return Check(name="ends", fits=post.trusted, words=words)
+
+
+def _hard_to_judge(chosen: Chosen) -> Check | None:
+    """Is this a log of a kind whose intervals of values were too narrow in simulations?"""
+    sums = chosen.seen.sums()
+    readings = float(np.median(sums.count[sums.count > 0.0]))
+    hierarchy = build_hierarchy(sums, np.zeros(sums.space.num_states))
+    reasons = []
+    if hierarchy.is_skewed:
+        reasons.append("rewards are skewed, as where they are rare and large")
+    if hierarchy.rewards.is_used and readings < ENOUGH_READINGS:
+        reasons.append(
+            f"rewards depend on where an action leads, and half of the pairs have {readings:.0f} readings or fewer"
+        )
+    if not reasons:
+        return None
+    words = (
+        " and ".join(reasons) + ": in simulated logs of this kind the intervals of values were too narrow, those of "
+        "differences between actions less so; rely on the order of the actions before the size of the gain, and try "
+        "the recommended policy on a part of the decisions first"
+    )
+    return Check(name="values", fits=False, words=words)
 
 
 def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import fdtrc
 
 from qposterior.model.kernels.hierarchy import NUM_HYPER, SHARES, STEPS, Facts, Layout, State, Units
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts, sum_by
+from qposterior.model.successor_rewards import SuccessorRewards, successor_rewards
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, segment_starts, sum_by, weighted_means
 from qposterior.world.models import ModelDraws
 from qposterior.world.space import StateActionSpace
 from qposterior.world.sums import PairSums
-
-SIGNIFICANT = 0.01
-"""Level of the F test by which successors explain rewards."""
 
 SKEWED = 0.5
 """Skewness of the noise from which variances are pooled within states, and states are left apart: a sample mean and a
@@ -26,6 +23,9 @@ FIRMNESS = 5.0
 LEARNED_FROM = 512
 """States that laws of scales are learned from, at most; the scales of all others are drawn from those laws."""
 
+OWN, ADDED = 8.0, 4.0
+"""Readings that the variance of worth within a state counts for beside a pair's own, and that of the log beside it."""
+
 EXTRAS = 2
 """States that were never seen as successors of a state, and may be some of its successors nevertheless."""
 
@@ -33,14 +33,6 @@ FLAT = 1e-5
 """Spread of worth over the successors of a state, as a share of the largest of any state, below which it is none."""
 
 TINY = 1e-10
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SuccessorRewards:
-    """Rewards r(s, a, s') = α_sa + e_ss' where the successor explains them; e is 0 where it does not."""
-
-    effect: FloatArray  # (C,)  e of the candidates
-    is_used: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +53,17 @@ class Hierarchy:
         variance = self.units.unit[self.space.pair_state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
         variance[self.facts.is_fixed] = TINY * self.units.noise
         hyper = np.zeros(NUM_HYPER)
-        is_skewed = self.units.spread == 0.0
         overall = np.average(self.facts.mean + self.units.offset[self.space.pair_state], weights=self.facts.count)
         wide = 10.0 * np.sqrt(self.units.noise + np.var(self.units.offset))
-        hyper[:6] = 256.0 if is_skewed else 8.0, 1.0, self.units.noise, overall, wide, 0.0
+        hyper[:6] = 256.0 if self.is_skewed else 8.0, 1.0, self.units.noise, overall, wide, 0.0
         hyper[8] = 4.0
         return State(
             variance=variance,
             level=self.units.unit**2,
+            rough=np.ones(num_states),
             step=rng.integers(0, STEPS.size, num_states),
             share=rng.integers(0, SHARES.size, num_states),
+            local=np.ones(num_pairs, dtype=np.int64),
             centre=np.zeros((num_states, 2)),
             alpha=self.facts.mean.copy(),
             pooled=self.initial.copy(),
@@ -101,6 +94,11 @@ class Hierarchy:
         row /= np.add.reduceat(row, self.layout.first_edge[:-1])[self.edge_pair]
         mean = np.where(tried, facts.mean, 0.0) + self.units.offset[space.pair_state]
         return self.models(row[None], mean[None])
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether the noise of rewards is skewed: variances are then pooled, and states left apart."""
+        return self.units.spread == 0.0
 
     def places(self, sums: PairSums) -> IntArray:
         """Return where the edges that were seen stand among all edges."""
@@ -143,25 +141,27 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
         seen_edge=seen_edge,
     )
     cell = edge_candidate[place]
-    rewards, mean, deviation = _successor_rewards(sums, cell, candidate.size)
+    rewards, mean, deviation = successor_rewards(sums, cell, candidate.size)
     owner = np.repeat(np.arange(space.num_states), np.diff(first_candidate))
     worth_of = space.discount * np.where(space.is_goal, 0.0, value)[candidate] + rewards.effect
     worth_of, spread, varied = _centred_worth(owner, worth_of, total, space.num_states)
     noise = _noise(sums, mean, deviation, is_adjusted=rewards.is_used)
-    worth = _weighted_means(edge_pair, edge_count, worth_of[edge_candidate], space.num_pairs)
+    worth = weighted_means(edge_pair, edge_count, worth_of[edge_candidate], space.num_pairs)
     squares = sum_by(edge_pair, edge_count * (worth_of[edge_candidate] - worth[edge_pair]) ** 2, space.num_pairs)
     if sums.rows_known:
         squares = np.zeros(space.num_pairs)  # what a row is worth is then known, and no mean of readings
     largest = float(spread.max(initial=0.0)) or 1.0
     tried = sum_by(space.pair_state, (sums.count > 0.0).astype(float), space.num_states)
     informed = tried >= 2.0
+    within, freedom = _within(space, sums.count, squares, spread)
+    within = np.maximum(within, TINY * largest**2)
     facts = Facts(
         count=sums.count.astype(float),
         mean=np.where(sums.count > 0.0, mean - noise.offset[space.pair_state], 0.0),
         deviation=deviation,
         is_fixed=noise.is_fixed,
         worth=worth,
-        worth_deviation=np.maximum(squares, TINY * largest**2),
+        worth_noise=_worth_noise(space, sums.count, np.maximum(squares, TINY * largest**2), within),
         edge_count=edge_count,
         value=worth_of,
         base=_base_measure(owner, candidate, total, unseen, space.num_states),
@@ -170,7 +170,7 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     units = Units(
         unit=noise.unit,
         worth_unit=np.maximum(spread, FLAT * largest),
-        worth_within=np.maximum(_within(space, sums.count, squares, spread), TINY * largest**2),
+        worth_freedom=np.full(space.num_states, np.inf) if sums.rows_known else freedom + ADDED,
         offset=noise.offset,
         read=tried >= 1.0,
         informed=informed,
@@ -204,23 +204,31 @@ def _centred_worth(
     """
     is_read = sum_by(owner, total, num_states) > 0.0
     weight = np.where(is_read[owner], total, 1.0)
-    centred = worth - _weighted_means(owner, weight, worth, num_states)[owner]
-    spread = np.sqrt(_weighted_means(owner, weight, centred**2, num_states))
+    centred = worth - weighted_means(owner, weight, worth, num_states)[owner]
+    spread = np.sqrt(weighted_means(owner, weight, centred**2, num_states))
     size = 1e-9 * float(np.abs(worth).max(initial=0.0))
     varied = spread > max(FLAT * float(spread.max(initial=0.0)), size)
     return np.where(varied[owner], centred, 0.0), np.where(varied, spread, 0.0), varied
 
 
-def _within(space: StateActionSpace, count: FloatArray, squares: FloatArray, spread: FloatArray) -> FloatArray:
-    """Return ``(S,)`` the variance of W over the successors of one pair, pooled within states.
+def _within(
+    space: StateActionSpace, count: FloatArray, squares: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return ``(S,)`` the variance of W over the successors of one pair, pooled within states, and its freedom.
 
-    Four readings are added at the share that variances within pairs have of those within states over the whole log.
+    `ADDED` readings are added at the share that variances within pairs have of those within states over the whole log.
     """
     total = sum_by(space.pair_state, squares, space.num_states)
     freedom = sum_by(space.pair_state, np.maximum(count - 1.0, 0.0), space.num_states)
     expected = float(np.sum(freedom * spread**2))
     share = float(total.sum()) / expected if expected > 0.0 else 0.5
-    return np.asarray((total + 4.0 * min(share, 1.0) * spread**2) / (freedom + 4.0))
+    return np.asarray((total + ADDED * min(share, 1.0) * spread**2) / (freedom + ADDED)), freedom
+
+
+def _worth_noise(space: StateActionSpace, count: FloatArray, squares: FloatArray, within: FloatArray) -> FloatArray:
+    """Return ``(K,)`` variances of the mean worth of a pair's successors, its own evidence pooled with the state's."""
+    n = np.where(count > 0.0, count, 1.0)
+    return (squares + OWN * within[space.pair_state]) / ((n + OWN - 1.0) * n)
 
 
 def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntArray:
@@ -234,8 +242,8 @@ def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntA
 def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """Return offsets by state, candidates, how often each followed its state, and the odds of those that never did.
 
-    Candidates are the successors seen from the state by any action, and a few of all states by how often they follow
-    anywhere. These share the probability that a reading leads to a state not met before, estimated (Good and Turing) by
+    Candidates are the successors seen from the state by any action, and a few of all states by how many others they
+    follow. These share the probability that a reading leads to a state not met before, estimated (Good and Turing) by
     the share of successors that were met just once; where none was, there are none of them. A state from which nothing
     was seen may lead to any of the eight states that follow most often, or to itself.
     """
@@ -249,7 +257,10 @@ def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatAr
     overall = once.sum() / max(readings.sum(), 1.0)
     share = np.minimum((once + 2.0 * overall) / (readings + 2.0), 0.5)
     share[(readings == 0.0) | sums.rows_known] = 0.0
-    popular = np.argsort(-sum_by(successor, total, space.num_states), kind="stable")[: EXTRAS * 4]
+    # A state that follows many others is a likelier surprise than one that follows a few of them often.
+    often = sum_by(successor, total, space.num_states)
+    followed = np.bincount(successor, minlength=space.num_states)
+    popular = np.lexsort((-often, -followed))[: EXTRAS * 4]
     new_owner, new_successor = np.repeat(np.arange(space.num_states), popular.size), np.tile(popular, space.num_states)
     new_key = new_owner * space.num_states + new_successor
     is_new = ~np.isin(new_key, key) & ~space.is_goal[new_owner]
@@ -281,52 +292,6 @@ def _places(sums: PairSums, first_candidate: IntArray, candidate: IntArray, firs
     return np.asarray(first_edge[pair] + place - first_candidate[state])
 
 
-def _successor_rewards(sums: PairSums, cell: IntArray, size: int) -> tuple[SuccessorRewards, FloatArray, FloatArray]:
-    """Return successor effects, and the means and deviations of rewards that are left without them.
-
-    r(s, a, s') = α_sa + e_ss' by least squares (backfitting), where an F test over all pairs says that successors
-    explain rewards. Where nothing is known of rewards by successor, or nothing explained, e = 0.
-    """
-    mean, deviation = sums.reward_mean, sums.reward_deviation
-    pair = np.repeat(np.arange(sums.space.num_pairs), np.diff(sums.first_edge))
-    known = (sums.edge_count > 0.0) & np.isfinite(sums.edge_reward)
-    count = np.where(known, sums.edge_count, 0.0)
-    reward = np.where(known, sums.edge_reward, mean[pair])
-    none = SuccessorRewards(effect=np.zeros(size), is_used=False)
-    between = sum_by(pair, count * (reward - mean[pair]) ** 2, mean.size)
-    within = np.maximum(deviation - between, 0.0)
-    cells = sum_by(pair, known.astype(float), mean.size)
-    freedom, rest = np.maximum(cells - 1.0, 0.0).sum(), np.maximum(sums.count - cells, 0.0).sum()
-    if sums.rows_known or not known.all() or freedom == 0.0 or rest <= 0.0 or between.sum() <= TINY * deviation.sum():
-        return none, mean, deviation
-    ratio = (between.sum() / freedom) / max(within.sum() / rest, TINY * between.sum() / freedom)
-    if fdtrc(freedom, rest, ratio) > SIGNIFICANT:
-        return none, mean, deviation
-    effect, left = _backfit(pair, cell, count, reward, mean, size)
-    residual = reward - effect[cell] - left[pair]
-    return (
-        SuccessorRewards(effect=effect, is_used=True),
-        left,
-        within + sum_by(pair, count * residual**2, mean.size),
-    )
-
-
-def _backfit(
-    pair: IntArray, cell: IntArray, count: FloatArray, reward: FloatArray, mean: FloatArray, size: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return e of the cells and α of the pairs that fit the mean rewards of (pair, cell) best."""
-    alpha, effect = mean.copy(), np.zeros(size)
-    scale = float(np.ptp(reward))
-    for _ in range(200):
-        effect = _weighted_means(cell, count, reward - alpha[pair], size)
-        better = _weighted_means(pair, count, reward - effect[cell], mean.size)
-        change = float(np.abs(better - alpha).max())
-        alpha = better
-        if change <= 1e-9 * scale:
-            break
-    return effect, alpha
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Noise:
     """What is taken for granted of the noise of rewards."""
@@ -345,7 +310,7 @@ def _noise(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, is_adjust
     number = space.num_states
     total = sum_by(space.pair_state, count, number)
     overall = float(np.average(mean, weights=count))
-    offset = np.where(total > 0.0, _weighted_means(space.pair_state, count, mean, number), overall)
+    offset = np.where(total > 0.0, weighted_means(space.pair_state, count, mean, number), overall)
     is_fixed = _constant_pairs(sums, mean, deviation, is_adjusted=is_adjusted)
     noisy = np.where(is_fixed, 0.0, deviation)
     freedom = np.where(is_fixed, 0.0, np.maximum(count - 1.0, 0.0))
@@ -378,7 +343,10 @@ def _constant_pairs(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, 
     size = np.abs(mean[sums.count > 0.0]).max(initial=0.0) + np.sqrt(deviation.max(initial=0.0)) or 1.0
     constant = again & (deviation <= (1e-9 * size) ** 2 * sums.count)
     noisy = again & ~constant
-    if not is_adjusted and noisy.any():
+    if is_adjusted:
+        # Effects that were fitted leave nothing over where no successor was met twice: only all pairs or none.
+        return np.asarray((sums.count > 0.0) & (bool(again.any()) and constant[again].mean() > 0.9))
+    if noisy.any():
         ends = np.concatenate([sums.reward_low[noisy], sums.reward_high[noisy]])
         constant &= ~np.isin(np.round(mean / size, 8), np.round(ends / size, 8))
     if again.any() and constant[again].mean() > 0.9:
@@ -425,9 +393,3 @@ def _some_of(informed: BoolArray) -> BoolArray:
     chosen = np.zeros(informed.size, dtype=bool)
     chosen[states[np.linspace(0, states.size - 1, LEARNED_FROM).round().astype(np.int64)]] = True
     return chosen
-
-
-def _weighted_means(keys: IntArray, weights: FloatArray, values: FloatArray, size: int) -> FloatArray:
-    """Return ``(size,)`` weighted means of the values that share a key; 0 where nothing has weight."""
-    total = sum_by(keys, weights, size)
-    return sum_by(keys, weights * values, size) / np.where(total > 0.0, total, 1.0)

@@ -8,14 +8,15 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtrc
 
 from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.hierarchy import Hierarchy, build_hierarchy
 from qposterior.model.kernels.compile import map_in_threads
-from qposterior.model.kernels.hierarchy import SHARES, STEPS, Law, model_chain
-from qposterior.model.solve_models import logged_policy, policy_values, solve_models
-from qposterior.world.arrays import FloatArray
+from qposterior.model.kernels.hierarchy import LOCALS, SHARES, STEPS, Law, model_chain
+from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values, solve_models
+from qposterior.world.arrays import FloatArray, sum_by
 from qposterior.world.experience import Experience
 from qposterior.world.models import ModelDraws
 from qposterior.world.sums import PairSums
@@ -26,12 +27,18 @@ SPREADS = (0.1, 0.5, 1.0, 2.0)
 SLOPES = {-0.5: 0.05, 0.0: 0.7, 0.5: 0.05, 0.75: 0.05, 0.9: 0.05, 1.0: 0.1}
 """Grid of λ with its prior: by how much an action's reward makes up for where it leads."""
 
+TAILS = (1.0, 2.0, 4.0, 8.0, math.inf)
+"""Grid of ν: how heavy the tails are by which the actions of a state differ; inf: normal."""
+
 CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
 
 IN_MEMORY = 250_000_000
 """Probabilities of rows that are held in memory (1 GB); more of them go to a temporary file that is mapped into it."""
+
+SURELY, MOST_COMPARED = 1.645, 60
+"""Standard deviations by which a policy must be better than the logged one to be followed, over so many draws."""
 
 LONGEST = 0.99
 """Discount at which successors are valued for that guess: at 1 a mean model may have no finite solution."""
@@ -49,8 +56,8 @@ class ModelPrior:
     """
 
     reward_scale: float = 1.0
-    row_scale: float = 1.0
-    alike: float = 0.05
+    row_scale: float = 0.5
+    alike: float = 0.02
 
     def __post_init__(self) -> None:
         check_number("reward_scale", self.reward_scale, "(0, inf)")
@@ -73,23 +80,24 @@ class ModelPrior:
         """Return the models given sums.
 
         What successors are worth to the logged policy tells how much the actions of a state differ in a first, short
-        run; the second one takes what they are worth to the optimal policy of the first run's mean model.
+        run; the second one takes what they are worth to the policy that one would follow after the first.
         """
         length = -(-num // CHAINS)  # as many from each chain
         scaled, factor = in_units(sums)
         hierarchy = build_hierarchy(scaled, logged_values(scaled))
         first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
-        hierarchy = build_hierarchy(scaled, optimal_values(first.mean()))
+        hierarchy = build_hierarchy(scaled, followed_values(first, scaled))
         models = self._run(hierarchy, length, WARM_UP, rng, num=num)
         return replace(models, rewards=factor * models.rewards)
 
-    def laws(self) -> tuple[Law, Law, Law]:
+    def laws(self) -> tuple[Law, Law, Law, Law]:
         """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
         concentration = SHARES / np.sqrt(1.0 - SHARES**2)
         return (
             _grid_law(np.log(STEPS), STEPS / self.reward_scale, self.alike),
             _grid_law(np.log(SHARES), concentration / self.row_scale, self.alike),
             (np.log(list(SLOPES.values())), np.array(list(SLOPES))),
+            _local_law(),
         )
 
     def _run(
@@ -126,6 +134,17 @@ def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> Law:
     return log_prior, table
 
 
+def _local_law() -> Law:
+    """Return the laws of ω, ν/χ²_ν for every ν of `TAILS`, and their log weights."""
+    edges = np.append(LOCALS * 2.0, np.inf)
+    edges[-2] = np.inf
+    table = []
+    for tails in TAILS:
+        below = chdtrc(tails, tails / edges[:-1]) if np.isfinite(tails) else (edges[:-1] > 1.0).astype(float)
+        table.append(np.diff(below, prepend=0.0))
+    return np.log(np.full(len(TAILS), 1.0 / len(TAILS))), np.array(table)
+
+
 def in_units(sums: PairSums) -> tuple[PairSums, float]:
     """Return the sums in units in which rewards are about 1, and the unit, a power of two: nothing is rounded.
 
@@ -154,10 +173,26 @@ def logged_values(sums: PairSums) -> FloatArray:
     return np.asarray(policy_values(_discounted(models), logged_policy(sums.space, sums.count))[0])
 
 
-def optimal_values(model: ModelDraws) -> FloatArray:
-    """Return ``(S,)`` the optimal values of one model."""
-    solved = solve_models(_discounted(model))
-    return np.asarray(model.space.maximum(solved.q)[0])
+def followed_values(models: ModelDraws, sums: PairSums) -> FloatArray:
+    """Return ``(S,)`` what states are worth, in the mean of some models, to the policy that one would follow.
+
+    That is the optimum of the mean model of one half of the draws, among pairs that were tried, if it is surely better
+    than the logged policy in the other half, and the logged policy otherwise: an optimum that is none chases noise, and
+    where all that was tried ties, actions would not tie at its values.
+    """
+    space, discounted = models.space, _discounted(models)
+    logged, tried = logged_policy(space, sums.count), sums.count > 0.0
+    halves = np.arange(models.num_draws) % 2 == 0
+    mean = discounted.mean(np.flatnonzero(halves))
+    q = solve_models(mean).q[0]
+    is_open = tried | (sum_by(space.pair_state, sums.count, space.num_states) == 0.0)[space.pair_state]
+    best = space.optimal_share(np.where(is_open, q, q.min() - np.ptp(q) - 1.0), "lowest")
+    visits = sum_by(space.pair_state, sums.count, space.num_states)
+    rest = np.flatnonzero(~halves)[:MOST_COMPARED]
+    solver = ModelSolver(discounted)
+    gain = (solver.values(best, rest) - solver.values(logged, rest)) @ (visits / visits.sum())
+    is_better = gain.mean() > SURELY * gain.std()
+    return np.asarray(policy_values(mean, best if is_better else logged)[0])
 
 
 def _discounted(models: ModelDraws) -> ModelDraws:

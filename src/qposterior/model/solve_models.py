@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ from qposterior.world.structure import state_graph, steps_to
 
 TOLERANCE = 1e-9
 """Of values, relative to their spread in the model (the largest less the smallest)."""
+
+LONG, STEP_PRICE = 10.0, 1e-3
+"""Episodes that last so many times as long as in other models; price of a step, as a share of the mean reward."""
 
 Result = TypeVar("Result")
 PIECES_A_THREAD = 8
@@ -62,6 +65,28 @@ def solve_models(
     an array, possibly memory-mapped and of single precision, that Q* is written to.
     """
     return ModelSolver(models, tolerance).solve(draws, out)
+
+
+def solve_ending(models: ModelDraws) -> Solutions:
+    r"""Return Q* as `solve_models` does; at discount 1 also without those models in which hardly any episode ends.
+
+    A loop that pays and is left with a probability of 10⁻⁶ has a finite value, which says nothing of the problem. The
+    steps that the best decisions of a model take are (V*(r) − V*(r − ε)) / ε, up to those that a price of ε a step
+    changes; a model in which they are `LONG` times as many as in the median model counts as one without a solution.
+    """
+    solver = ModelSolver(models)
+    solutions = solver.solve()
+    if models.space.discount < 1.0 or not solutions.solved.any():
+        return solutions
+    price = STEP_PRICE * (float(np.abs(models.rewards).mean()) or 1.0)
+    priced = ModelSolver(replace(models, rewards=models.rewards - price)).solve()
+    value, lower = models.space.maximum(solutions.q), models.space.maximum(priced.q)
+    steps = ((value - lower) / price).max(axis=1)
+    with np.errstate(invalid="ignore"):  # no solution: nan
+        lasting = steps > LONG * np.nanmedian(steps)
+    return Solutions(
+        q=np.where(lasting[:, None], np.nan, solutions.q), bounds=np.where(lasting, np.nan, solutions.bounds)
+    )
 
 
 def policy_values(

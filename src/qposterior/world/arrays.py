@@ -20,3 +20,9 @@ def sum_by(keys: IntArray, weights: FloatArray, size: int) -> FloatArray:
 def segment_starts(keys: IntArray, num_segments: int) -> IntArray:
     """Return ``(num_segments + 1,)`` offsets of the runs of equal values in the sorted `keys`."""
     return np.searchsorted(keys, np.arange(num_segments + 1)).astype(np.int64)
+
+
+def weighted_means(keys: IntArray, weights: FloatArray, values: FloatArray, size: int) -> FloatArray:
+    """Return ``(size,)`` weighted means of the values that share a key; 0 where nothing has weight."""
+    total = sum_by(keys, weights, size)
+    return sum_by(keys, weights * values, size) / np.where(total > 0.0, total, 1.0)

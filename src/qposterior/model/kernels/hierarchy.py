@@ -9,9 +9,12 @@ actions of a state are exchangeable,
 successors), t_s and g_s on grids, log t_s ~ N(m, ω²) with m and ω learned over all states, likewise g_s, and a share of
 the prior on "all actions alike". λ is 0 where what an action pays has nothing to do with where it leads, and 1 where it
 makes up for it, so that actions may tie although they differ in both (orders of stock do). A reading has the variance
-v_sa ~ ν v_s / χ²_ν, v_s ~ Gamma(η, η / v₀), and β_s ~ N(μ, b²). Rows are P_sa ~ Dir(c_s p̄_s) with c_s = 1 / g_s² − 1,
-p̄_s ~ Dir(c₀ m_s): p̄_s is drawn by table counts, and a row that was drawn is tilted to the worth y that was drawn for
-it. Everything but scales is integrated out where a scale is drawn, and rows are drawn only for the draws that are kept.
+v_sa ~ ν v_s / χ²_ν, v_s ~ Gamma(η, η / v₀), and β_s ~ N(μ, b²). Both variances of an action are multiplied by ω_sa,
+whose law has tails that are learned: a state may have one action that is unlike the others. The variance with which y
+was seen is known up to a factor of the state, as well as its readings tell it. Rows are P_sa ~ Dir(c_s p̄_s) with
+c_s = 1 / g_s² − 1, p̄_s ~ Dir(c₀ m_s): p̄_s is drawn by table counts, and a row that was drawn is tilted to the worth y
+that was drawn for it. Everything but scales is integrated out where a scale is drawn, and rows are drawn only for the
+draws that are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ Law = tuple[FloatArray, FloatArray]
 STEPS = np.exp(np.linspace(math.log(3e-3), math.log(1e3), 28))
 """Grid of t: the spread of mean rewards over the actions of a state, in units of the noise."""
 
-CONCENTRATIONS = np.exp(np.linspace(math.log(6e4), math.log(3e-3), 22))
+CONCENTRATIONS = np.exp(np.linspace(math.log(6e4), math.log(0.5), 22))
 SHARES = 1.0 / np.sqrt(1.0 + CONCENTRATIONS)
 """Grid of g: the spread of worth over the actions of a state, as a share of the spread over successors."""
 
@@ -48,8 +51,11 @@ WIDTHS = np.exp(np.linspace(math.log(0.03), math.log(30.0), 24))
 POOLED = np.exp(np.linspace(math.log(0.3), math.log(300.0), 13))
 """Grid of c₀."""
 
-OWN = 8.0
-"""Readings that the variance of worth within the state counts for beside a pair's own."""
+LOCALS = 4.0 ** np.arange(-1, 5)
+"""Grid of ω: by how much the variance of one action differs from that of its state's actions."""
+
+MOST_TILT = 4.0
+"""Exponent by which the shares of two successors in a row that was drawn may be changed."""
 
 FEW = 48
 """Readings up to which table counts are drawn one by one; the rest from their first two moments."""
@@ -57,8 +63,8 @@ FEW = 48
 LEAST_STATES = 4
 """From which the spread of the states' mean rewards is learned; with fewer, β_s is free."""
 
-FREEDOM, SHAPE, NOISE, CENTRE, WIDTH, SLOPE, TAU_LAW, KAPPA_LAW, ROW = range(9)
-NUM_HYPER = 9
+FREEDOM, SHAPE, NOISE, CENTRE, WIDTH, SLOPE, TAU_LAW, KAPPA_LAW, ROW, LOCAL_LAW = range(10)
+NUM_HYPER = 10
 """Places of ν, η, v₀, μ, b, λ, the laws of t and g, and c₀ in the vector of hyper-parameters."""
 
 
@@ -80,7 +86,7 @@ class Facts(NamedTuple):
     deviation: Any  # (K,)  Σ (r − mean)²
     is_fixed: Any  # (K,)  pays the same every time
     worth: Any  # (K,)  mean W of the successors seen
-    worth_deviation: Any  # (K,)  Σ n (W − worth)²
+    worth_noise: Any  # (K,)  variance of that mean, as the readings estimate it
     edge_count: Any  # (E,)
     value: Any  # (C,)  W of the candidates
     base: Any  # (C,)  m_s; 0 for candidates that were never seen from the state
@@ -92,7 +98,7 @@ class Units(NamedTuple):
 
     unit: Any  # (S,)  u_s
     worth_unit: Any  # (S,)  w_s
-    worth_within: Any  # (S,)  variance of W over the successors of one pair
+    worth_freedom: Any  # (S,)  degrees of freedom of the estimated variance of worth; inf: it is known
     offset: Any  # (S,)
     read: Any  # (S,)  states with a reading
     informed: Any  # (S,)  states with two tried actions or more
@@ -109,8 +115,10 @@ class State(NamedTuple):
 
     variance: Any  # (K,)  v_k
     level: Any  # (S,)  v_s
+    rough: Any  # (S,)  true over estimated variance of worth
     step: Any  # (S,)  place of t_s in its grid
     share: Any  # (S,)  place of g_s
+    local: Any  # (K,)  place of ω_sa
     centre: Any  # (S, 2)  β_s less offset, ȳ_s
     alpha: Any  # (K,)
     pooled: Any  # (C,)  p̄_s
@@ -173,26 +181,27 @@ def draw_tables(concentration: float, number: float, rng: np.random.Generator) -
 
 
 @inlined_kernel
-def worth_variance(k: int, within: float, facts: Facts) -> float:
-    """Variance of the mean worth of a pair's successors, its own evidence pooled with the state's."""
-    n = facts.count[k]
-    return (facts.worth_deviation[k] + OWN * within) / ((n + OWN - 1.0) * n)
+def worth_variance(k: int, rough: float, facts: Facts) -> float:
+    """Variance of the mean worth of a pair's successors, which is known up to the factor `rough` of its state."""
+    return rough * facts.worth_noise[k]
 
 
 @kernel
-def gather(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, variance: FloatArray) -> Six:
+def gather(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, state: State) -> Six:
     r"""Return the sums over the tried pairs of a state that its evidence and its centres are made of.
 
     With x = (mean, worth), M = Σ + noise: Σ M⁻¹ (three numbers), Σ M⁻¹x (two) and −½ Σ (log |M| + x'M⁻¹x), added to
     `start`. `scales` are those of `scales_of`.
     """
-    aa, ay, yy, within = scales
+    aa, ay, yy, rough = scales
     saa, say, syy, ha, hy, score = start
     for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
         if facts.count[k] > 0.0:
-            a, d = aa + variance[k] / facts.count[k], yy + worth_variance(k, within, facts)
-            det = a * d - ay * ay
-            ia, ib, iy = d / det, -ay / det, a / det
+            local = LOCALS[state.local[k]]
+            a, b = local * aa + state.variance[k] / facts.count[k], local * ay
+            d = local * yy + worth_variance(k, rough, facts)
+            det = a * d - b * b
+            ia, ib, iy = d / det, -b / det, a / det
             saa += ia
             say += ib
             syy += iy
@@ -204,9 +213,9 @@ def gather(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, varia
 
 
 @kernel
-def log_evidence(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, variance: FloatArray) -> float:
+def log_evidence(s: int, scales: Four, start: Six, layout: Layout, facts: Facts, state: State) -> float:
     """Return the log-likelihood of a state's readings, its α, y and their centres integrated out."""
-    saa, say, syy, ha, hy, score = gather(s, scales, start, layout, facts, variance)
+    saa, say, syy, ha, hy, score = gather(s, scales, start, layout, facts, state)
     det = saa * syy - say * say
     return score + 0.5 * ((syy * ha * ha - 2.0 * say * ha * hy + saa * hy * hy) / det - math.log(det))
 
@@ -220,14 +229,21 @@ def prior_of_centre(s: int, units: Units, hyper: FloatArray) -> Six:
 
 
 @inlined_kernel
-def scales_of(s: int, step: int, share: int, slope: float, units: Units) -> Four:
-    """Return var α = τ² + λ²κ², cov(α, y) = −λκ², var y = κ², and the variance of worth within the state.
+def scales_of(s: int, step: int, share: int, slope: float, rough: float, units: Units) -> Four:
+    """Return var α = τ² + λ²κ², cov(α, y) = −λκ², var y = κ², and the factor `rough` of the variance of worth.
 
     λ counts as 0 where successors do not differ in worth.
     """
     tau, kappa = STEPS[step] * units.unit[s], SHARES[share] * units.worth_unit[s]
     slope = slope if units.varied[s] else 0.0
-    return tau**2 + (slope * kappa) ** 2, -slope * kappa**2, kappa**2, units.worth_within[s]
+    return tau**2 + (slope * kappa) ** 2, -slope * kappa**2, kappa**2, rough
+
+
+@inlined_kernel
+def concentration_of(k: int, s: int, state: State) -> float:
+    """Return c of a pair, 1/(ω g²) − 1: that at which a Dirichlet law has ω times the variance, or nearly none."""
+    c = CONCENTRATIONS[state.share[s]]
+    return max((1.0 + c) / LOCALS[state.local[k]] - 1.0, min(c, CONCENTRATIONS[-1]))
 
 
 @kernel
@@ -263,7 +279,7 @@ def draw_scale(
 
 @kernel
 def scale_step(
-    layout: Layout, facts: Facts, units: Units, laws: tuple[Law, Law, Law], state: State, rng: np.random.Generator
+    layout: Layout, facts: Facts, units: Units, laws: tuple[Law, Law, Law, Law], state: State, rng: np.random.Generator
 ) -> None:
     """Draw t_s and g_s of all states with their laws, and λ."""
     num_states, slope = layout.first_pair.size - 1, state.hyper[SLOPE]
@@ -272,8 +288,8 @@ def scale_step(
         if units.informed[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(STEPS.size):
-                scales = scales_of(s, i, state.share[s], slope, units)
-                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
+                scales = scales_of(s, i, state.share[s], slope, state.rough[s], units)
+                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state)
     state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units.informed, units.learned, rng)
     likelihood = np.zeros((num_states, SHARES.size))
     informed, learned = units.informed & units.varied, units.learned & units.varied
@@ -281,8 +297,8 @@ def scale_step(
         if informed[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(SHARES.size):
-                scales = scales_of(s, state.step[s], i, slope, units)
-                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state.variance)
+                scales = scales_of(s, state.step[s], i, slope, state.rough[s], units)
+                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state)
     state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, informed, learned, rng)
     log_prior, slopes = laws[2]
     scores = log_prior.copy()
@@ -290,8 +306,8 @@ def scale_step(
         if learned[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(slopes.size):
-                scales = scales_of(s, state.step[s], state.share[s], slopes[i], units)
-                scores[i] += log_evidence(s, scales, start, layout, facts, state.variance)
+                scales = scales_of(s, state.step[s], state.share[s], slopes[i], state.rough[s], units)
+                scores[i] += log_evidence(s, scales, start, layout, facts, state)
     state.hyper[SLOPE] = slopes[draw_index(scores, rng)]
 
 
@@ -315,12 +331,12 @@ def draw_pair(
     k: int, s: int, scales: Four, z: float, facts: Facts, state: State, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Draw α and y of a pair given its state's centres and scales; `z` is the standardised variate of y."""
-    aa, ay, yy, within = scales
-    det = aa * yy - ay * ay
+    aa, ay, yy, rough = scales
+    det = LOCALS[state.local[k]] * (aa * yy - ay * ay)
     ia, ib, iy = yy / det, -ay / det, aa / det
     na, ny = 0.0, 0.0
     if facts.count[k] > 0.0:
-        na, ny = facts.count[k] / state.variance[k], 1.0 / worth_variance(k, within, facts)
+        na, ny = facts.count[k] / state.variance[k], 1.0 / worth_variance(k, rough, facts)
     ca, cy = state.centre[s, 0], state.centre[s, 1]
     ha, hy = ia * ca + ib * cy + na * facts.mean[k], ib * ca + iy * cy + ny * facts.worth[k]
     return draw_two(ia + na, ib, iy + ny, ha, hy, z, rng)
@@ -328,18 +344,24 @@ def draw_pair(
 
 @kernel
 def centre_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np.random.Generator) -> None:
-    """Draw the centres of all states, α of all tried pairs, then μ and b given the centres of states with readings."""
+    """Draw the centres of all states, α and y of tried pairs with how rough y was seen, then μ and b."""
     deciding, number, total, square = 0, 0, 0.0, 0.0
     for s in range(layout.first_pair.size - 1):
         if layout.first_pair[s + 1] == layout.first_pair[s]:
             continue
-        scales = scales_of(s, state.step[s], state.share[s], state.hyper[SLOPE], units)
+        scales = scales_of(s, state.step[s], state.share[s], state.hyper[SLOPE], state.rough[s], units)
         start = prior_of_centre(s, units, state.hyper)
-        saa, say, syy, ha, hy, _ = gather(s, scales, start, layout, facts, state.variance)
+        saa, say, syy, ha, hy, _ = gather(s, scales, start, layout, facts, state)
         state.centre[s, 0], state.centre[s, 1] = draw_two(saa, say, syy, ha, hy, rng.standard_normal(), rng)
+        missed, tried = 0.0, 0
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if facts.count[k] > 0.0:
-                state.alpha[k] = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)[0]
+                state.alpha[k], y = draw_pair(k, s, scales, rng.standard_normal(), facts, state, rng)
+                missed += (facts.worth[k] - y) ** 2 / facts.worth_noise[k]
+                tried += 1
+        freedom = units.worth_freedom[s]
+        if freedom < np.inf:
+            state.rough[s] = 0.5 * (freedom + missed) / rng.standard_gamma(0.5 * (freedom + tried))
         deciding += 1
         if units.read[s]:
             number += 1
@@ -353,6 +375,27 @@ def centre_step(layout: Layout, facts: Facts, units: Units, state: State, rng: n
     grid = WIDTHS * units.spread
     scores = np.log(WIDTHS / (1.0 + WIDTHS**2)) - number * np.log(grid) - 0.5 * square / grid**2
     state.hyper[WIDTH] = grid[draw_index(scores, rng)]
+
+
+@kernel
+def local_step(layout: Layout, facts: Facts, units: Units, law: Law, state: State, rng: np.random.Generator) -> None:
+    """Draw ω of all pairs, and its law, given scales and centres; α and y are integrated out."""
+    num_pairs = facts.count.size
+    likelihood = np.zeros((num_pairs, LOCALS.size))
+    informed, learned = np.zeros(num_pairs, dtype=np.bool_), np.zeros(num_pairs, dtype=np.bool_)
+    for s in range(layout.first_pair.size - 1):
+        aa, ay, yy, rough = scales_of(s, state.step[s], state.share[s], state.hyper[SLOPE], state.rough[s], units)
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if facts.count[k] <= 0.0 or not units.informed[s]:
+                continue
+            informed[k], learned[k] = True, units.learned[s]
+            x, y = facts.mean[k] - state.centre[s, 0], facts.worth[k] - state.centre[s, 1]
+            noise, unsure = state.variance[k] / facts.count[k], worth_variance(k, rough, facts)
+            for i in range(LOCALS.size):
+                a, b, d = LOCALS[i] * aa + noise, LOCALS[i] * ay, LOCALS[i] * yy + unsure
+                det = a * d - b * b
+                likelihood[k, i] = -0.5 * (math.log(det) + (d * x * x - 2.0 * b * x * y + a * y * y) / det)
+    state.hyper[LOCAL_LAW] = draw_scale(likelihood, law, state.local, informed, learned, rng)
 
 
 @kernel
@@ -439,9 +482,9 @@ def pool_step(layout: Layout, facts: Facts, state: State, rng: np.random.Generat
         if stop - start <= 1:
             state.pooled[start:stop] = 1.0
             continue
-        c = CONCENTRATIONS[state.share[s]]
         tables = np.zeros(stop - start)
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            c = concentration_of(k, s, state)
             for i in range(layout.first_seen[k], layout.first_seen[k + 1]):
                 edge = layout.seen_edge[i]
                 j = edge - layout.first_edge[k]
@@ -461,28 +504,35 @@ def pool_step(layout: Layout, facts: Facts, state: State, rng: np.random.Generat
 def draw_row(
     k: int, s: int, layout: Layout, facts: Facts, state: State, row: FloatArray, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Draw P_k ~ Dir(c p̄ + n_k); return its worth, also standardised by the mean and the variance of that law.
+    """Draw P_k ~ Dir(c p̄ + n_k); return the worth of its part on candidates that were seen, and standardised.
 
-    Where all successors are worth the same, the standardised variate is a normal one.
+    That part, normalised, is Dirichlet too, and it is standardised by the mean and the variance of that law. Where all
+    its successors are worth the same, the standardised variate is a normal one.
     """
     start, first = layout.first_candidate[s], layout.first_edge[k]
-    c, width = CONCENTRATIONS[state.share[s]], layout.first_candidate[s + 1] - layout.first_candidate[s]
+    c, width = concentration_of(k, s, state), layout.first_candidate[s + 1] - layout.first_candidate[s]
     total, weight, mean, square = 0.0, 0.0, 0.0, 0.0
     for j in range(width):
         shape = c * state.pooled[start + j] + facts.edge_count[first + j]
         row[j] = draw_gamma(shape, rng)
         total += row[j]
-        weight += shape
-        mean += shape * facts.value[start + j]
-        square += shape * facts.value[start + j] ** 2
+        if facts.unseen[start + j] == 0.0:
+            weight += shape
+            mean += shape * facts.value[start + j]
+            square += shape * facts.value[start + j] ** 2
     if total == 0.0:  # all shapes are tiny: the row is a corner
         shapes = c * state.pooled[start : start + width] + facts.edge_count[first : first + width]
         row[draw_place(shapes, rng)] = 1.0
         total = 1.0
-    worth = 0.0
+    worth, mass = 0.0, 0.0
     for j in range(width):
         row[j] /= total
-        worth += row[j] * facts.value[start + j]
+        if facts.unseen[start + j] == 0.0:
+            mass += row[j]
+            worth += row[j] * facts.value[start + j]
+    if weight == 0.0 or mass == 0.0:  # nothing was seen, or nothing of it was drawn
+        return 0.0, rng.standard_normal()
+    worth /= mass
     mean /= weight
     square /= weight
     variance = square - mean * mean
@@ -492,19 +542,23 @@ def draw_row(
 
 
 @kernel
-def tilt(row: FloatArray, value: FloatArray, worth: float, target: float) -> None:
-    """Multiply a row by exp(t·value), normalised, so that it is worth `target`, or as near to that as it gets."""
-    top = 0.0
+def tilt(row: FloatArray, value: FloatArray, unseen: FloatArray, worth: float, target: float) -> None:
+    """Multiply the seen part of a row by exp(t·value), so that it is worth `target`, or as near to that as it gets.
+
+    Its mass stays: what is held possible beyond what was seen is not to be reasoned away. `worth` is its own before.
+    """
+    top, mass = 0.0, 0.0
     for j in range(row.size):
-        if row[j] > 0.0:
+        if row[j] > 0.0 and unseen[j] == 0.0:
             top = max(top, abs(value[j] - worth))
+            mass += row[j]
     if top == 0.0:
         return
     t = 0.0
     for _ in range(12):
         total, first, second = 0.0, 0.0, 0.0
         for j in range(row.size):
-            if row[j] == 0.0:
+            if row[j] == 0.0 or unseen[j] > 0.0:
                 continue
             gap = value[j] - worth
             w = row[j] * math.exp(t * gap)
@@ -516,16 +570,17 @@ def tilt(row: FloatArray, value: FloatArray, worth: float, target: float) -> Non
         miss = target - worth - first
         if abs(miss) < 1e-7 * top or second < 1e-12 * top * top:
             break
-        # Newton's step, at most two units of the exponent; beyond twenty nothing is left but the best or the worst.
+        # Newton's step, at most two units of the exponent; beyond `MOST_TILT` a row would be torn apart.
         t += min(max(miss / second, -2.0 / top), 2.0 / top)
-        t = min(max(t, -20.0 / top), 20.0 / top)
+        t = min(max(t, -MOST_TILT / top), MOST_TILT / top)
     total = 0.0
     for j in range(row.size):
-        if row[j] > 0.0:
+        if row[j] > 0.0 and unseen[j] == 0.0:
             row[j] *= math.exp(t * (value[j] - worth))
             total += row[j]
     for j in range(row.size):
-        row[j] /= total
+        if unseen[j] == 0.0:
+            row[j] *= mass / total
 
 
 @kernel
@@ -559,7 +614,7 @@ def draw_model(
         start, stop = layout.first_candidate[s], layout.first_candidate[s + 1]
         if layout.first_pair[s + 1] == layout.first_pair[s]:
             continue
-        scales = scales_of(s, state.step[s], state.share[s], slope, units)
+        scales = scales_of(s, state.step[s], state.share[s], slope, state.rough[s], units)
         row, value = np.zeros(stop - start), facts.value[start:stop]
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             first, is_tried = layout.first_edge[k], facts.count[k] > 0.0
@@ -568,7 +623,7 @@ def draw_model(
                 worth, z = draw_row(k, s, layout, facts, state, row, rng)
                 alpha, y = draw_pair(k, s, scales, z, facts, state, rng)
                 if units.read[s]:  # elsewhere ȳ is unknown, and rows are as they come
-                    tilt(row, value, worth, y)
+                    tilt(row, value, facts.unseen[start:stop], worth, y)
             elif is_tried:
                 for j in range(stop - start):
                     row[j] = facts.edge_count[first + j] / facts.count[k]
@@ -585,7 +640,7 @@ def model_chain(
     layout: Layout,
     facts: Facts,
     units: Units,
-    laws: tuple[Law, Law, Law],
+    laws: tuple[Law, Law, Law, Law],
     state: State,
     rows: FloatArray,
     rewards: FloatArray,
@@ -598,6 +653,8 @@ def model_chain(
     """
     trace = np.zeros((rows.shape[0], NUM_HYPER))
     for i in range(-warm_up, rows.shape[0]):
+        # ω before scales and centres: it is drawn without α and y, which must be drawn anew before the noise sees them.
+        local_step(layout, facts, units, laws[3], state, rng)
         scale_step(layout, facts, units, laws, state, rng)
         centre_step(layout, facts, units, state, rng)
         noise_step(layout, facts, units, state, rng)
