@@ -151,7 +151,8 @@ def prior_on_q(log: Log, num: int, rng: np.random.Generator) -> FloatArray:
     """Return draws of Q* (D, S, A) by `qposterior.fit` with a prior on Q; nan for pairs that were never tried."""
     import qposterior as qp  # here, because the other methods do without it
 
-    fitted = qp.fit(log.frame, discount=log.discount, particles=max(num, 100), seed=int(rng.integers(2**31)))
+    seed = int(rng.integers(2**31))
+    fitted = qp.fit(log.frame, discount=log.discount, method="q", particles=max(num, 100), seed=seed)
     space, labels = fitted.posterior.space, fitted.chosen
     state = np.array([int(label[1:]) for label in labels.states])[space.pair_state]
     action = np.array([int(label[1:]) for label in labels.actions])[space.pair_action]
