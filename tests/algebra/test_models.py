@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 import qposterior as qp
 from qposterior.errors import InvalidInputError
 from qposterior.model import model_order
-from qposterior.model.solve_models import ModelSolver, policy_values, policy_visits, solve_models
+from qposterior.model.solve_models import ModelSolver, policy_values, policy_visits, solve_ending, solve_models
 from qposterior.world import models as records
 from qposterior.world.models import ModelDraws
 
@@ -269,6 +270,31 @@ def test_a_loop_that_pays_and_a_trap_are_counted_and_nothing_else_is(method):
     trap = solve_models(two_states(-0.5, second=0.0))
     assert trap.solved.tolist() == [True, False]
     assert trap.num_unsolved == 1
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_models_whose_best_decisions_hardly_ever_end_are_left_out(unit):
+    """To stay pays 0.1 in one model of ten and ends once in 10⁶ steps; elsewhere it costs, and one leaves at once."""
+    space = qp.StateActionSpace.from_mask(np.array([[True, True], [False, False]]), np.array([False, True]))
+    pays = np.arange(10) == 3
+    models = ModelDraws(
+        space=space,
+        first_edge=np.array([0, 2, 3]),
+        successor=np.array([0, 1, 1]),
+        rows=np.tile([1.0 - 1e-6, 1e-6, 1.0], (10, 1)),
+        rewards=unit * np.column_stack([np.where(pays, 0.1, -0.1), np.full(10, 1.0)]),
+    )
+    plain, ending = solve_models(models), solve_ending(models)
+    assert plain.solved.all()
+    assert plain.q[3, 0] == pytest.approx(1e5 * unit, rel=1e-3)
+    np.testing.assert_array_equal(ending.solved, ~pays)
+    np.testing.assert_array_equal(np.isnan(ending.q).all(axis=1), pays)
+    np.testing.assert_array_equal(ending.q[~pays], plain.q[~pays])
+    discounted = replace(models, space=replace(space, discount=0.9))
+    assert solve_ending(discounted).solved.all()
+    # A loop that pays for certain has no solution at all, and does not hide the others.
+    trapped = replace(models, rows=np.where(pays[:, None], [1.0, 0.0, 1.0], models.rows))
+    np.testing.assert_array_equal(solve_ending(trapped).solved, ~pays)
 
 
 def test_a_policy_that_never_leaves_has_no_value_and_the_other_states_have_theirs():

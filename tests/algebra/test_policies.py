@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import qposterior as qp
 from qposterior.errors import InvalidInputError
+from qposterior.inference import policies
 from qposterior.inference.policies import Judge, Policies, PolicyValue, Risk, first_halves, logged_policy, recommend
 from qposterior.model.solve_models import ModelSolver, solve_models
 from qposterior.world.models import ModelDraws
@@ -352,3 +353,15 @@ def test_arguments_that_do_not_fit_the_models_are_refused():
     ):
         with pytest.raises(InvalidInputError, match=message):
             recommend(models, **(good | change))
+
+
+def test_of_many_large_models_policies_are_compared_on_some_and_valued_on_all(monkeypatch):
+    models = noisy_models(31, draws=200)
+    start, logged = some_start(models.space), some_policy(models.space)
+    monkeypatch.setattr(policies, "MOST_JUDGED", 60 * models.num_edges)
+    fewer = recommend(models, start=start, logged=logged)
+    assert (fewer.num_choosing, fewer.recommended.values.size) == (60, 100)
+    assert np.ptp(np.diff(policies._evenly(np.arange(0, 400, 2), 60))) <= 2
+    monkeypatch.setattr(policies, "MOST_JUDGED", 1)
+    assert recommend(models, start=start, logged=logged).num_choosing == policies.FEWEST_JUDGED
+    assert recommend(noisy_models(31, draws=20), start=start, logged=logged).num_choosing == 10

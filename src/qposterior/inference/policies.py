@@ -29,6 +29,9 @@ MOST_SINGLES = 8
 MOST_TRIALS, FEWEST_TRIALS, MOST_WORK = 300, 4, 10**9
 """Changes that are tried in all, by the number of draws times edges: a few in the largest problems."""
 
+MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 48
+"""Draws times edges that policies are compared on, and the fewest draws: beyond some 40,000 edges not all that choose."""
+
 VALUE_TOLERANCE = 1e-7
 """Of values in large components, relative to their spread: far below what is uncertain about them."""
 
@@ -176,7 +179,7 @@ def recommend(
     judge = Judge(
         solver=solver,
         start=begin,
-        draws=np.flatnonzero(chooses & np.isfinite(optimum)),
+        draws=_evenly(np.flatnonzero(chooses & np.isfinite(optimum)), MOST_JUDGED // models.num_edges),
         risk=measure,
         allowed=_allowed(space, allowed),
     )
@@ -204,6 +207,12 @@ def recommend(
         num_changes=int(np.unique(space.pair_state[changed]).size),
         num_choosing=judge.draws.size,
     )
+
+
+def _evenly(draws: IntArray, most: int) -> IntArray:
+    """Return at most so many of the draws, evenly spread, but `FEWEST_JUDGED` where there are as many."""
+    number = min(draws.size, max(most, FEWEST_JUDGED))
+    return draws[np.linspace(0, draws.size - 1, number).round().astype(np.int64)]
 
 
 def check_name(name: str) -> str:

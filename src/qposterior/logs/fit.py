@@ -42,8 +42,9 @@ MOST_ESS = 2000
 MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 """Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
 
-MOST_ROWS = 1_000_000_000
-"""Probabilities of rows over all models that are drawn (4 GB, in a temporary file where they are many)."""
+USUAL_ROWS, MOST_ROWS, ENOUGH_MODELS = 100_000_000, 800_000_000, 400
+"""Probabilities of rows over all models that are drawn: 0.4 GB, up to 3.2 GB in a temporary file where fewer than
+`ENOUGH_MODELS` models, which P(optimal) needs to be known to 0.025, would be left."""
 
 FEW_CHAINS = 8
 """Chains where the rows are known: they share them, so more would bring nothing."""
@@ -328,12 +329,13 @@ def _model_posterior(chosen: Chosen, settings: FitSettings, path: object) -> Pos
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
     edges = num_edges(sums)
-    num = min(settings.num_draws, MOST_ROWS // edges)
-    if num < FEWEST:
+    num = min(settings.num_draws, max(USUAL_ROWS // edges, ENOUGH_MODELS))
+    if num * edges > MOST_ROWS:
         raise LogError(
             path,
-            f"{sums.space.num_pairs:,} pairs of state and action with {edges:,} transitions are too many to draw "
-            f"{FEWEST} models of them; group states, or leave out actions that were never tried (--actions seen)",
+            f"{sums.space.num_pairs:,} pairs of state and action with {edges:,} possible transitions are too many to "
+            f"draw {num} models of them ({MOST_ROWS // num:,} would do); group states, or leave out actions that were "
+            "never tried (--actions seen)",
         )
     if num < settings.num_draws:
         chosen.words.append(f"there are many transitions, so {num} models are drawn instead of {settings.num_draws}")
