@@ -30,7 +30,7 @@ MOST_TRIALS, FEWEST_TRIALS, MOST_WORK = 300, 4, 10**9
 """Changes that are tried in all, by the number of draws times edges: a few in the largest problems."""
 
 MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 48
-"""Draws times edges that policies are compared on, and the fewest draws: beyond some 40,000 edges not all that choose."""
+"""Draws times edges that policies are compared on, and the fewest draws: beyond 30,000 edges not all that choose."""
 
 VALUE_TOLERANCE = 1e-7
 """Of values in large components, relative to their spread: far below what is uncertain about them."""

@@ -21,7 +21,7 @@ ABOUT_ZERO = 0.1
 """Rewards up to this share of the largest of a log are about 0."""
 
 ENOUGH_READINGS = 100.0
-"""Readings a pair from which on the values of a log whose rewards depend on the successor were covered."""
+"""Readings a pair from which on the values of a log with skewed rewards were covered."""
 
 NOT_EXCLUDED = 0.05
 """P(best) from which on the answer depends on a loop."""
@@ -99,16 +99,17 @@ def _hard_to_judge(chosen: Chosen) -> Check | None:
     readings = float(np.median(sums.count[sums.count > 0.0]))
     hierarchy = build_hierarchy(sums, np.zeros(sums.space.num_states))
     reasons = []
-    if hierarchy.is_skewed:
-        reasons.append("rewards are skewed, as where they are rare and large")
-    if hierarchy.rewards.is_used and readings < ENOUGH_READINGS:
+    if hierarchy.is_skewed and readings < ENOUGH_READINGS:
         reasons.append(
-            f"rewards depend on where an action leads, and half of the pairs have {readings:.0f} readings or fewer"
+            f"rewards are skewed, as where they are rare and large, and half of the pairs have {readings:.0f} readings "
+            "or fewer"
         )
+    if hierarchy.rewards.is_used:
+        reasons.append("rewards depend on where an action leads, as in the keeping of stock")
     if not reasons:
         return None
     words = (
-        " and ".join(reasons) + ": in simulated logs of this kind the intervals of values were too narrow, those of "
+        " and ".join(reasons) + ": in some simulated logs of this kind the intervals of values were too narrow, those of "
         "differences between actions less so; rely on the order of the actions before the size of the gain, and try "
         "the recommended policy on a part of the decisions first"
     )
