@@ -44,8 +44,8 @@ rewards and its noise; so is its log, with 5, 30 or 200 readings a pair on avera
 models. On the first {half} a policy is chosen: the best by mean value of the logged one, the greedy one of the mean of
 Q* and the optimum of the mean model, then changed in single states as long as that raises it. On the others it is
 valued. Methods: *point*, the frequencies taken for the truth; *bootstrap*, readings drawn anew; *plain*, independent
-Dirichlet rows and normal rewards; *model*, what `fit` does; where it was run, *q prior*, the paper's posterior with a prior
-on Q (5 logs a cell, for it costs a minute a log).
+Dirichlet rows and normal rewards; *model*, what `fit` does; where it was run, *q prior*, the paper's posterior with a
+prior on Q (5 logs a cell, for it costs a minute a log).
 
 - `adv`, `Qπ`, `Vπ`, `start`, `gain`: share of 90 % intervals that hold the truth, of Q*(s, a) − V*(s) of tried pairs
   (`untried`: of the others), of the recommended policy's Q and V, of its value where episodes start, and of what it has

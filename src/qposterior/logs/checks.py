@@ -109,8 +109,8 @@ def _hard_to_judge(chosen: Chosen) -> Check | None:
     if not reasons:
         return None
     words = (
-        " and ".join(reasons) + ": in some simulated logs of this kind the intervals of values were too narrow, those of "
-        "differences between actions less so; rely on the order of the actions before the size of the gain, and try "
+        " and ".join(reasons) + ": in some simulated logs of this kind the intervals of values were too narrow, those "
+        "of differences between actions less so; rely on the order of the actions before the size of the gain, and try "
         "the recommended policy on a part of the decisions first"
     )
     return Check(name="values", fits=False, words=words)
