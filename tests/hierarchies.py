@@ -81,12 +81,12 @@ def make_units(num_states, **given):
             "offset": np.zeros(num_states),
             "read": np.ones(num_states, bool),
             "informed": np.ones(num_states, bool),
-            "learned": np.ones(num_states, bool),
             "varied": np.ones(num_states, bool),
             "noise": 1.0,
             "spread": 1.0,
             "tempering": 1.0,
             "rows_known": False,
+            "is_given": False,
         }
         | given
     )
@@ -113,3 +113,8 @@ def make_state(layout, **given):
         }
         | given
     )
+
+
+def scores_of(facts, units):
+    """What the step of the noise takes beside the data."""
+    return kernels.freedom_scores(units.tempering * facts.count)

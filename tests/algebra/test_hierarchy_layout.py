@@ -11,6 +11,7 @@ from scipy import stats
 
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
+from qposterior.model import hierarchy as module
 from qposterior.model.hierarchy import (
     _constant_pairs,
     _noise,
@@ -467,11 +468,52 @@ def test_rows_are_expected_to_lead_where_those_of_other_states_lead():
 
 def test_laws_are_learned_from_some_of_many_states_evenly_spread():
     space = plain_space(1500, 2)
-    steps = [(s, a, 1.0, s) for s in range(1500) for a in range(2 if s % 2 else 1)]
-    units = build_hierarchy(record_all(space, steps).sums(), np.zeros(1500)).units
-    chosen = np.flatnonzero(units.learned)
+    steps = [(s, a, float(s), s) for s in range(1500) for a in range(2 if s % 2 else 1)]
+    hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(1500))
+    teachers = hierarchy.teachers()
+    chosen = teachers.units.offset  # the reward of a state is its number
     assert chosen.size == 512
     assert np.all(chosen % 2 == 1)
     assert chosen[0] == 1
     assert chosen[-1] == 1499
     assert np.diff(chosen).max() <= 4
+    assert not teachers.units.is_given
+    few = build_hierarchy(record_all(plain_space(3, 2), [(0, 0, 1.0, 1), (0, 1, 2.0, 2)]).sums(), np.zeros(3))
+    assert few.teachers() is None
+
+
+def test_a_piece_has_what_belongs_to_its_states():
+    space, steps = random_log(np.random.default_rng(3), num_states=7, num_actions=3, readings=60, skip={(2, 1), (4, 0)})
+    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0))
+    states = np.array([1, 2, 4, 6])
+    piece = whole.piece(states, is_given=True)
+    layout, part = whole.layout, piece.layout
+    assert piece.units.is_given
+    for i, s in enumerate(states):
+        old, new = (slice(*x.first_candidate[[j, j + 1]]) for x, j in ((layout, s), (part, i)))
+        np.testing.assert_array_equal(piece.facts.value[new], whole.facts.value[old])
+        np.testing.assert_array_equal(piece.initial[new], whole.initial[old])
+        assert piece.units.unit[i] == whole.units.unit[s]
+        for a in range(3):
+            k, j = 3 * s + a, 3 * i + a
+            assert piece.facts.count[j] == whole.facts.count[k]
+            old, new = (slice(*x.first_edge[[y, y + 1]]) for x, y in ((layout, k), (part, j)))
+            np.testing.assert_array_equal(piece.facts.edge_count[new], whole.facts.edge_count[old])
+            seen = part.seen_edge[part.first_seen[j] : part.first_seen[j + 1]]
+            np.testing.assert_array_equal(np.flatnonzero(piece.facts.edge_count[new]) + new.start, seen)
+
+
+def test_pieces_follow_each_other(monkeypatch):
+    monkeypatch.setattr(module, "PAIRS_A_PIECE", 5)
+    space, steps = random_log(np.random.default_rng(4), num_states=7, num_actions=3, readings=60)
+    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0))
+    pieces = whole.pieces()
+    assert len(pieces) > 2
+    np.testing.assert_array_equal(np.concatenate([piece.facts.mean for piece, _, _ in pieces]), whole.facts.mean)
+    np.testing.assert_array_equal(
+        np.concatenate([piece.facts.edge_count for piece, _, _ in pieces]), whole.facts.edge_count
+    )
+    for piece, edge, pair in pieces:
+        np.testing.assert_array_equal(piece.facts.mean, whole.facts.mean[pair : pair + piece.facts.mean.size])
+        size = piece.facts.edge_count.size
+        np.testing.assert_array_equal(piece.facts.edge_count, whole.facts.edge_count[edge : edge + size])

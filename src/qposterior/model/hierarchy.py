@@ -21,7 +21,10 @@ FIRMNESS = 5.0
 """Standard errors by which the skewness must differ from 0."""
 
 LEARNED_FROM = 512
-"""States that laws of scales are learned from, at most; the scales of all others are drawn from those laws."""
+"""States that hyper-parameters are learned from, at most; all others are drawn given these."""
+
+PAIRS_A_PIECE = 4096
+"""Pairs of neighbouring states that are drawn together where hyper-parameters are given: they stay in the cache."""
 
 OWN, ADDED = 8.0, 4.0
 """Readings that the variance of worth within a state counts for beside a pair's own, and that of the log beside it."""
@@ -36,6 +39,50 @@ TINY = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """The arrays of the compiled sampler for some states."""
+
+    layout: Layout
+    facts: Facts
+    units: Units
+    initial: FloatArray  # (C,)  first guess of p̄
+
+    def start(self, rng: np.random.Generator) -> State:
+        """Return a start of a chain, scattered over the grids of the scales."""
+        facts, units, state = self.facts, self.units, self.pair_state
+        num_states, num_pairs = units.unit.size, facts.count.size
+        variance = units.unit[state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
+        variance[facts.is_fixed] = TINY * units.noise
+        overall = np.sum(facts.count * (facts.mean + units.offset[state])) / max(float(facts.count.sum()), 1.0)
+        wide = 10.0 * np.sqrt(units.noise + np.var(units.offset))
+        hyper = np.zeros(NUM_HYPER)
+        hyper[:6] = 256.0 if self.is_skewed else 8.0, 1.0, units.noise, overall, wide, 0.0
+        hyper[8] = 4.0
+        return State(
+            variance=variance,
+            level=units.unit**2,
+            rough=np.ones(num_states),
+            step=rng.integers(0, STEPS.size, num_states),
+            share=rng.integers(0, SHARES.size, num_states),
+            local=np.ones(num_pairs, dtype=np.int64),
+            centre=np.zeros((num_states, 2)),
+            alpha=facts.mean.copy(),
+            pooled=self.initial.copy(),
+            hyper=hyper,
+        )
+
+    @property
+    def pair_state(self) -> IntArray:
+        """``(K,)`` the state of a pair."""
+        return np.repeat(np.arange(self.units.unit.size), np.diff(self.layout.first_pair))
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether the noise of rewards is skewed: variances are then pooled, and states left apart."""
+        return bool(self.units.spread == 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
     """The arrays of the compiled sampler, with what turns its draws into models."""
 
@@ -47,27 +94,57 @@ class Hierarchy:
     rewards: SuccessorRewards
     initial: FloatArray  # (C,)  first guess of p̄
 
-    def start(self, rng: np.random.Generator) -> State:
-        """Return a start of a chain, scattered over the grids of the scales."""
-        num_states, num_pairs = self.space.num_states, self.space.num_pairs
-        variance = self.units.unit[self.space.pair_state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
-        variance[self.facts.is_fixed] = TINY * self.units.noise
-        hyper = np.zeros(NUM_HYPER)
-        overall = np.average(self.facts.mean + self.units.offset[self.space.pair_state], weights=self.facts.count)
-        wide = 10.0 * np.sqrt(self.units.noise + np.var(self.units.offset))
-        hyper[:6] = 256.0 if self.is_skewed else 8.0, 1.0, self.units.noise, overall, wide, 0.0
-        hyper[8] = 4.0
-        return State(
-            variance=variance,
-            level=self.units.unit**2,
-            rough=np.ones(num_states),
-            step=rng.integers(0, STEPS.size, num_states),
-            share=rng.integers(0, SHARES.size, num_states),
-            local=np.ones(num_pairs, dtype=np.int64),
-            centre=np.zeros((num_states, 2)),
-            alpha=self.facts.mean.copy(),
-            pooled=self.initial.copy(),
-            hyper=hyper,
+    @property
+    def whole(self) -> Piece:
+        """All states in one piece, their hyper-parameters to be learned."""
+        return Piece(layout=self.layout, facts=self.facts, units=self.units, initial=self.initial)
+
+    def teachers(self) -> Piece | None:
+        """Return `LEARNED_FROM` states, evenly spread over those that tell something; None where there are no more."""
+        informed = np.flatnonzero(self.units.informed)
+        if informed.size <= LEARNED_FROM:
+            return None
+        some = np.linspace(0, informed.size - 1, LEARNED_FROM).round().astype(np.int64)
+        return self.piece(informed[some], is_given=False)
+
+    def pieces(self) -> list[tuple[Piece, int, int]]:
+        """Return pieces of neighbouring states whose hyper-parameters are given, each with its first edge and pair."""
+        num_states, layout = self.space.num_states, self.layout
+        number = max(1, -(-self.space.num_pairs // PAIRS_A_PIECE))
+        ends = np.linspace(0, num_states, number + 1).round().astype(np.int64)
+        found = []
+        for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            pair = int(layout.first_pair[first])
+            piece = self.piece(np.arange(first, last), is_given=True)
+            found.append((piece, int(layout.first_edge[pair]), pair))
+        return found
+
+    def piece(self, states: IntArray, *, is_given: bool) -> Piece:
+        """Return some states, in their order, as a sampler's input of its own: states meet in hyper-parameters only."""
+        layout, facts, units = self.layout, self.facts, self.units
+        first_pair, pair = _segments(layout.first_pair, states)
+        first_candidate, candidate = _segments(layout.first_candidate, states)
+        first_edge, edge = _segments(layout.first_edge, pair)
+        first_seen, seen = _segments(layout.first_seen, pair)
+        moved = layout.seen_edge[seen] + np.repeat(first_edge[:-1] - layout.first_edge[pair], np.diff(first_seen))
+        by_pair = ("count", "mean", "deviation", "is_fixed", "worth", "worth_noise")
+        by_candidate = ("value", "base", "unseen")
+        by_state = ("unit", "worth_unit", "worth_freedom", "offset", "read", "informed", "varied")
+        return Piece(
+            layout=Layout(
+                first_pair=first_pair,
+                first_candidate=first_candidate,
+                first_edge=first_edge,
+                first_seen=first_seen,
+                seen_edge=moved,
+            ),
+            facts=Facts(
+                **{name: getattr(facts, name)[pair] for name in by_pair},
+                **{name: getattr(facts, name)[candidate] for name in by_candidate},
+                edge_count=facts.edge_count[edge],
+            ),
+            units=units._replace(is_given=is_given, **{name: getattr(units, name)[states] for name in by_state}),
+            initial=self.initial[candidate],
         )
 
     def models(self, rows: FloatArray, alpha: FloatArray) -> ModelDraws:
@@ -94,11 +171,6 @@ class Hierarchy:
         row /= np.add.reduceat(row, self.layout.first_edge[:-1])[self.edge_pair]
         mean = np.where(tried, facts.mean, 0.0) + self.units.offset[space.pair_state]
         return self.models(row[None], mean[None])
-
-    @property
-    def is_skewed(self) -> bool:
-        """Whether the noise of rewards is skewed: variances are then pooled, and states left apart."""
-        return self.units.spread == 0.0
 
     def places(self, sums: PairSums) -> IntArray:
         """Return where the edges that were seen stand among all edges."""
@@ -174,12 +246,12 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
         offset=noise.offset,
         read=tried >= 1.0,
         informed=informed,
-        learned=_some_of(informed),
         varied=varied,
         noise=noise.pooled,
         spread=noise.spread,
         tempering=noise.tempering,
         rows_known=sums.rows_known,
+        is_given=False,
     )
     guess = total + 0.5 * (total > 0.0) + unseen
     return Hierarchy(
@@ -233,10 +305,7 @@ def _worth_noise(space: StateActionSpace, count: FloatArray, squares: FloatArray
 
 def _edge_candidates(space: StateActionSpace, first_candidate: IntArray) -> IntArray:
     """Return ``(E,)`` the candidate of every edge: those of the pair's state, in their order."""
-    width = np.diff(first_candidate)[space.pair_state]
-    first_edge = np.concatenate([[0], np.cumsum(width)])
-    shift = np.repeat(first_candidate[space.pair_state] - first_edge[:-1], width)
-    return np.asarray(np.arange(int(first_edge[-1])) + shift)
+    return _segments(first_candidate, space.pair_state)[1]
 
 
 def _candidates(sums: PairSums) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
@@ -385,11 +454,9 @@ def _base_measure(
     return base / np.maximum(sum_by(owner, base, num_states), TINY)[owner]
 
 
-def _some_of(informed: BoolArray) -> BoolArray:
-    """Return at most `LEARNED_FROM` of the states, evenly spread."""
-    states = np.flatnonzero(informed)
-    if states.size <= LEARNED_FROM:
-        return informed.copy()
-    chosen = np.zeros(informed.size, dtype=bool)
-    chosen[states[np.linspace(0, states.size - 1, LEARNED_FROM).round().astype(np.int64)]] = True
-    return chosen
+def _segments(first: IntArray, chosen: IntArray) -> tuple[IntArray, IntArray]:
+    """Return offsets and numbers of the entries of some segments, which begin at `first`."""
+    lengths = first[chosen + 1] - first[chosen]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    shift = np.repeat(first[chosen] - offsets[:-1], lengths)
+    return offsets, np.asarray(np.arange(int(offsets[-1])) + shift)

@@ -12,9 +12,9 @@ from scipy.special import chdtrc
 
 from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
-from qposterior.model.hierarchy import Hierarchy, build_hierarchy
+from qposterior.model.hierarchy import Hierarchy, Piece, build_hierarchy
 from qposterior.model.kernels.compile import map_in_threads
-from qposterior.model.kernels.hierarchy import LOCALS, SHARES, STEPS, Law, model_chain
+from qposterior.model.kernels.hierarchy import LOCALS, NUM_HYPER, SHARES, STEPS, Law, model_chain
 from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values, solve_models
 from qposterior.world.arrays import FloatArray, sum_by
 from qposterior.world.experience import Experience
@@ -33,6 +33,15 @@ TAILS = (1.0, 2.0, 4.0, 8.0, math.inf)
 CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
+
+GIVEN_WARM_UP = 8
+"""Sweeps of a state that are thrown away where hyper-parameters are given."""
+
+FIRST_WORK, FEWEST_FIRST = 10_000_000, 24
+"""Draws times pairs of the first run, and its fewest draws."""
+
+TYPES = (np.float32, np.float64)
+"""Of rows and of rewards."""
 
 IN_MEMORY = 250_000_000
 """Probabilities of rows that are held in memory (1 GB); more of them go to a temporary file that is mapped into it."""
@@ -85,7 +94,8 @@ class ModelPrior:
         length = -(-num // CHAINS)  # as many from each chain
         scaled, factor = in_units(sums)
         hierarchy = build_hierarchy(scaled, logged_values(scaled))
-        first = self._run(hierarchy, min(FIRST_DRAWS // CHAINS, length), FIRST_WARM_UP, rng)
+        few = min(FIRST_DRAWS, max(FIRST_WORK // sums.space.num_pairs, FEWEST_FIRST))
+        first = self._run(hierarchy, min(few // CHAINS, length), FIRST_WARM_UP, rng)
         hierarchy = build_hierarchy(scaled, followed_values(first, scaled))
         models = self._run(hierarchy, length, WARM_UP, rng, num=num)
         return replace(models, rewards=factor * models.rewards)
@@ -103,18 +113,43 @@ class ModelPrior:
     def _run(
         self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator, *, num: int | None = None
     ) -> ModelDraws:
-        layout, facts, units = hierarchy.layout, hierarchy.facts, hierarchy.units
-        rows = _room_for_rows(CHAINS * length, facts.edge_count.size)
-        rewards = np.zeros((CHAINS * length, facts.count.size))
-        laws = self.laws()
+        """Return `num` models, `length` from each chain.
 
-        def run_chain(chain: int, stream: np.random.Generator) -> FloatArray:
-            part = slice(chain * length, (chain + 1) * length)
-            state = hierarchy.start(stream)
-            return model_chain(layout, facts, units, laws, state, rows[part], rewards[part], warm_up, stream)
+        Where there are many states, hyper-parameters are learned from some of them first. Given these the states are
+        independent, and are drawn piece by piece.
+        """
+        rows = _room_for_rows(CHAINS * length, hierarchy.facts.edge_count.size)
+        rewards = np.zeros((CHAINS * length, hierarchy.facts.count.size))
+        trace = np.zeros((CHAINS * length, NUM_HYPER))
+        teachers = hierarchy.teachers()
+        if teachers is None:
+            self._run_piece(hierarchy.whole, (0, 0), (rows, rewards, trace), warm_up, rng)
+        else:
+            size = teachers.facts.edge_count.size, teachers.facts.count.size
+            scratch = [np.zeros((CHAINS * length, number), dtype) for number, dtype in zip(size, TYPES, strict=True)]
+            self._run_piece(teachers, (0, 0), (*scratch, trace), warm_up, rng)
+            for piece, edge, pair in hierarchy.pieces():
+                self._run_piece(piece, (edge, pair), (rows, rewards, trace), GIVEN_WARM_UP, rng)
+        return hierarchy.models(rows[:num], rewards[:num])
+
+    def _run_piece(
+        self,
+        piece: Piece,
+        place: tuple[int, int],
+        out: tuple[FloatArray, FloatArray, FloatArray],
+        warm_up: int,
+        rng: np.random.Generator,
+    ) -> None:
+        """Run all chains of a piece, whose edges and pairs are written from `place` on."""
+        rows, rewards, trace = out
+        laws, length = self.laws(), len(trace) // CHAINS
+
+        def run_chain(chain: int, stream: np.random.Generator) -> None:
+            first = chain * length
+            arrays = piece.layout, piece.facts, piece.units, laws, piece.start(stream)
+            model_chain(*arrays, (first, *place), rows, rewards, trace[first : first + length], warm_up, stream)
 
         map_in_threads(lambda chain: run_chain(*chain), list(enumerate(rng.spawn(CHAINS))))
-        return hierarchy.models(rows[:num], rewards[:num])
 
 
 def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
@@ -131,7 +166,7 @@ def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> Law:
     density = np.repeat(relative / (1.0 + relative**2), len(SPREADS))
     log_prior = np.append(np.log(density / density.sum()) + math.log1p(-alike), math.log(alike))
     table = np.vstack([[weights / weights.sum() for weights in law], np.eye(logs.size)[:1]])
-    return log_prior, table
+    return log_prior, _floored(table)
 
 
 def _local_law() -> Law:
@@ -142,7 +177,13 @@ def _local_law() -> Law:
     for tails in TAILS:
         below = chdtrc(tails, tails / edges[:-1]) if np.isfinite(tails) else (edges[:-1] > 1.0).astype(float)
         table.append(np.diff(below, prepend=0.0))
-    return np.log(np.full(len(TAILS), 1.0 / len(TAILS))), np.array(table)
+    return np.log(np.full(len(TAILS), 1.0 / len(TAILS))), _floored(np.array(table))
+
+
+def _floored(table: FloatArray) -> FloatArray:
+    """Return laws in which nothing is impossible: the likelihood of a law is then never 0, however odd a state is."""
+    table = np.maximum(table, 1e-30)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
 def in_units(sums: PairSums) -> tuple[PairSums, float]:

@@ -57,8 +57,11 @@ LOCALS = 4.0 ** np.arange(-1, 5)
 MOST_TILT = 4.0
 """Exponent by which the shares of two successors in a row that was drawn may be changed."""
 
-FEW = 48
+FEW = 16
 """Readings up to which table counts are drawn one by one; the rest from their first two moments."""
+
+NOISE_STEPS = 3
+"""Proposals for the noise of a state, in each sweep."""
 
 LEAST_STATES = 4
 """From which the spread of the states' mean rewards is learned; with fewer, β_s is free."""
@@ -101,13 +104,13 @@ class Units(NamedTuple):
     worth_freedom: Any  # (S,)  degrees of freedom of the estimated variance of worth; inf: it is known
     offset: Any  # (S,)
     read: Any  # (S,)  states with a reading
-    informed: Any  # (S,)  states with two tried actions or more
-    learned: Any  # (S,)  those of them that the laws of t, g and λ are learned from
+    informed: Any  # (S,)  states with two tried actions or more, which t, g and λ are learned from
     varied: Any  # (S,)  states whose successors differ in worth; the others tell nothing of g and λ
     noise: float  # pooled variance within pairs
     spread: float  # of the states' means; 0: neither b nor ν are learned
     tempering: float  # weight of the evidence on variances, for kurtosis
     rows_known: bool
+    is_given: bool  # whether the hyper-parameters were learned elsewhere: they are then left as they are
 
 
 class State(NamedTuple):
@@ -247,33 +250,128 @@ def concentration_of(k: int, s: int, state: State) -> float:
 
 
 @kernel
+def grid_evidence(
+    s: int,
+    grid: FloatArray,
+    other: float,
+    is_worth: bool,
+    layout: Layout,
+    facts: Facts,
+    units: Units,
+    state: State,
+    room: FloatArray,
+    out: FloatArray,
+) -> None:
+    r"""Write the log-likelihood of a state's readings, up to a constant, for all variances τ² (or κ²) of a grid.
+
+    The same as `log_evidence`, in coordinates in which only one number of a pair's covariance depends on the grid: with
+    α' = α + λ y, (α', y) has the variances ω τ² and ω κ² and no covariance, and the readings (mean + λ worth, worth)
+    have the noise [n + λ²u, λu; λu, u]. Given its other reading z of variance d, a pair's reading x on the grid's axis
+    has the precision q = 1 / (ω grid + noise − b²/d), b the covariance of their noise, and the residual x − (b/d) z:
+    all that is needed is Σ q, Σ (b/d) q and so on, loops over the grid that run several entries at a time. `other` is
+    the variance on the other axis, and `room` for ``(8, G)`` numbers.
+    """
+    size, slope = grid.size, state.hyper[SLOPE] if units.varied[s] else 0.0
+    q, product, sq, se, see, sr, srr, sre = room[0], room[1], room[2], room[3], room[4], room[5], room[6], room[7]
+    broad, _, vague, pull, _, _ = prior_of_centre(s, units, state.hyper)
+    # The prior of the centres in these coordinates: that of (β + λ ȳ, ȳ), its axes in the order (grid's, other's).
+    own, cross, rest = broad, -slope * broad, slope**2 * broad + vague
+    pull_own, pull_rest = pull, -slope * pull
+    if is_worth:
+        own, rest, pull_own, pull_rest = rest, own, pull_rest, pull_own
+    square, number = 0.0, 0
+    for i in range(size):
+        out[i], product[i] = 0.0, 1.0
+        sq[i], se[i], see[i], sr[i], srr[i], sre[i] = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+        if facts.count[k] <= 0.0:
+            continue
+        local, unsure = LOCALS[state.local[k]], worth_variance(k, state.rough[s], facts)
+        noise, covariance = state.variance[k] / facts.count[k] + slope**2 * unsure, slope * unsure
+        x, z = facts.mean[k] + slope * facts.worth[k], facts.worth[k]
+        if is_worth:
+            x, z, noise, unsure = z, x, unsure, noise
+        d = local * other + unsure
+        ratio = covariance / d
+        noise -= ratio * covariance
+        e = x - ratio * z
+        rest += 1.0 / d
+        pull_rest += z / d
+        square += z * z / d
+        for i in range(size):
+            q[i] = 1.0 / (local * grid[i] + noise)
+        for i in range(size):
+            product[i] *= q[i] * noise
+        for i in range(size):
+            sq[i] += q[i]
+        for i in range(size):
+            se[i] += q[i] * e
+        for i in range(size):
+            see[i] += q[i] * (e * e)
+        if ratio != 0.0:
+            for i in range(size):
+                sr[i] += q[i] * ratio
+            for i in range(size):
+                srr[i] += q[i] * (ratio * ratio)
+            for i in range(size):
+                sre[i] += q[i] * (ratio * e)
+        number += 1
+        if number % 16 == 0:  # products of more would underflow
+            for i in range(size):
+                out[i] += 0.5 * math.log(product[i])
+                product[i] = 1.0
+    for i in range(size):
+        a, b, d = own + sq[i], cross - sr[i], rest + srr[i]
+        ha, hd = pull_own + se[i], pull_rest - sre[i]
+        det = a * d - b * b
+        fitted = (d * ha * ha - 2.0 * b * ha * hd + a * hd * hd) / det
+        out[i] += 0.5 * (fitted - see[i] - square + math.log(product[i] / det))
+
+
+@kernel
 def draw_scale(
-    likelihood: FloatArray, law: Law, place: IntArray, informed: BoolArray, learned: BoolArray, rng: np.random.Generator
+    likelihood: FloatArray,
+    law: Law,
+    place: IntArray,
+    informed: BoolArray,
+    given: int,
+    rng: np.random.Generator,
 ) -> float:
     """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state.
 
     `likelihood` is a log-likelihood, and is overwritten. States that are not `informed` have scales from the law alone.
+    Where the law is `given`, by its number, it is not drawn.
     """
     log_prior, table = law
     num_states, size = likelihood.shape
-    scores = log_prior.copy()
+    num_laws = log_prior.size
+    scores, total, product, weights = log_prior.copy(), np.empty(num_laws), np.ones(num_laws), np.empty(size)
+    by_grid = table.T.copy()
+    number = 0
     for s in range(num_states):
         if informed[s]:
             highest = np.max(likelihood[s])
             for g in range(size):  # an assignment to the row would bring along its error message, a second to compile
                 likelihood[s, g] = math.exp(likelihood[s, g] - highest)
-        if learned[s]:
-            for h in range(scores.size):
-                total = 0.0
-                for g in range(size):
-                    total += table[h, g] * likelihood[s, g]
-                scores[h] += math.log(total + 1e-300)
-    chosen = draw_index(scores, rng)
+        if informed[s] and given < 0:
+            total[:] = 0.0
+            for g in range(size):
+                for h in range(num_laws):
+                    total[h] += by_grid[g, h] * likelihood[s, g]
+            for h in range(num_laws):
+                product[h] *= total[h]
+            number += 1
+            if number % 8 == 0:  # entries of a table are 1e-30 at least: products of more would underflow
+                for h in range(num_laws):
+                    scores[h] += math.log(product[h])
+                    product[h] = 1.0
+    for h in range(num_laws):
+        scores[h] += math.log(product[h])
+    chosen = given if given >= 0 else draw_index(scores, rng)
     for s in range(num_states):
-        if informed[s]:
-            place[s] = draw_place(table[chosen] * likelihood[s] + 1e-300, rng)
-        else:
-            place[s] = draw_place(table[chosen], rng)
+        for g in range(size):
+            weights[g] = table[chosen, g] * (likelihood[s, g] if informed[s] else 1.0)
+        place[s] = draw_place(weights, rng)
     return float(chosen)
 
 
@@ -282,28 +380,32 @@ def scale_step(
     layout: Layout, facts: Facts, units: Units, laws: tuple[Law, Law, Law, Law], state: State, rng: np.random.Generator
 ) -> None:
     """Draw t_s and g_s of all states with their laws, and λ."""
-    num_states, slope = layout.first_pair.size - 1, state.hyper[SLOPE]
-    likelihood = np.zeros((num_states, STEPS.size))
+    num_states = layout.first_pair.size - 1
+    likelihood, squares, room = np.zeros((num_states, STEPS.size)), np.empty(STEPS.size), np.empty((8, STEPS.size))
     for s in range(num_states):
         if units.informed[s]:
-            start = prior_of_centre(s, units, state.hyper)
             for i in range(STEPS.size):
-                scales = scales_of(s, i, state.share[s], slope, state.rough[s], units)
-                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state)
-    state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units.informed, units.learned, rng)
-    likelihood = np.zeros((num_states, SHARES.size))
-    informed, learned = units.informed & units.varied, units.learned & units.varied
+                squares[i] = (STEPS[i] * units.unit[s]) ** 2
+            other = (SHARES[state.share[s]] * units.worth_unit[s]) ** 2
+            grid_evidence(s, squares, other, False, layout, facts, units, state, room, likelihood[s])
+    law = int(state.hyper[TAU_LAW]) if units.is_given else -1
+    state.hyper[TAU_LAW] = draw_scale(likelihood, laws[0], state.step, units.informed, law, rng)
+    likelihood, squares, room = np.zeros((num_states, SHARES.size)), np.empty(SHARES.size), np.empty((8, SHARES.size))
+    informed = units.informed & units.varied
     for s in range(num_states):
         if informed[s]:
-            start = prior_of_centre(s, units, state.hyper)
             for i in range(SHARES.size):
-                scales = scales_of(s, state.step[s], i, slope, state.rough[s], units)
-                likelihood[s, i] = log_evidence(s, scales, start, layout, facts, state)
-    state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, informed, learned, rng)
+                squares[i] = (SHARES[i] * units.worth_unit[s]) ** 2
+            other = (STEPS[state.step[s]] * units.unit[s]) ** 2
+            grid_evidence(s, squares, other, True, layout, facts, units, state, room, likelihood[s])
+    law = int(state.hyper[KAPPA_LAW]) if units.is_given else -1
+    state.hyper[KAPPA_LAW] = draw_scale(likelihood, laws[1], state.share, informed, law, rng)
+    if units.is_given:
+        return
     log_prior, slopes = laws[2]
     scores = log_prior.copy()
     for s in range(num_states):
-        if learned[s]:
+        if informed[s]:
             start = prior_of_centre(s, units, state.hyper)
             for i in range(slopes.size):
                 scales = scales_of(s, state.step[s], state.share[s], slopes[i], state.rough[s], units)
@@ -366,7 +468,7 @@ def centre_step(layout: Layout, facts: Facts, units: Units, state: State, rng: n
         if units.read[s]:
             number += 1
             total += state.centre[s, 0] + units.offset[s]
-    if deciding < LEAST_STATES or units.spread == 0.0:
+    if deciding < LEAST_STATES or units.spread == 0.0 or units.is_given:
         return
     state.hyper[CENTRE] = total / number + state.hyper[WIDTH] / math.sqrt(number) * rng.standard_normal()
     for s in range(layout.first_pair.size - 1):
@@ -382,58 +484,98 @@ def local_step(layout: Layout, facts: Facts, units: Units, law: Law, state: Stat
     """Draw ω of all pairs, and its law, given scales and centres; α and y are integrated out."""
     num_pairs = facts.count.size
     likelihood = np.zeros((num_pairs, LOCALS.size))
-    informed, learned = np.zeros(num_pairs, dtype=np.bool_), np.zeros(num_pairs, dtype=np.bool_)
+    informed = np.zeros(num_pairs, dtype=np.bool_)
     for s in range(layout.first_pair.size - 1):
         aa, ay, yy, rough = scales_of(s, state.step[s], state.share[s], state.hyper[SLOPE], state.rough[s], units)
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if facts.count[k] <= 0.0 or not units.informed[s]:
                 continue
-            informed[k], learned[k] = True, units.learned[s]
+            informed[k] = True
             x, y = facts.mean[k] - state.centre[s, 0], facts.worth[k] - state.centre[s, 1]
             noise, unsure = state.variance[k] / facts.count[k], worth_variance(k, rough, facts)
             for i in range(LOCALS.size):
                 a, b, d = LOCALS[i] * aa + noise, LOCALS[i] * ay, LOCALS[i] * yy + unsure
                 det = a * d - b * b
                 likelihood[k, i] = -0.5 * (math.log(det) + (d * x * x - 2.0 * b * x * y + a * y * y) / det)
-    state.hyper[LOCAL_LAW] = draw_scale(likelihood, law, state.local, informed, learned, rng)
+    given = int(state.hyper[LOCAL_LAW]) if units.is_given else -1
+    state.hyper[LOCAL_LAW] = draw_scale(likelihood, law, state.local, informed, given, rng)
 
 
 @kernel
-def noise_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np.random.Generator) -> None:
-    """Draw the noise variances of pairs and states, ν, η and v₀."""
-    freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
-    num_pairs, logs, ratios = 0, 0.0, 0.0
-    num_states, level_logs, level_sum = 0, 0.0, 0.0
+def noise_score(freedom: float, level: float, readings: float, squares: float) -> float:
+    r"""Return log p(readings of a pair | ν, v_s), the variance v ~ ν v_s / χ²_ν of the pair integrated out.
+
+    .. math:: \tfrac{ν}{2} \log ν v_s - \tfrac{ν + n}{2} \log(ν v_s + S),
+
+    S the squares about α, up to what depends on neither v_s nor S (`freedom_score`).
+    """
+    scale = freedom * level
+    return 0.5 * (freedom * math.log(scale) - (freedom + readings) * math.log(scale + squares))
+
+
+@kernel
+def freedom_scores(count: FloatArray) -> FloatArray:
+    """Return ``(K, 7)`` log Γ((ν + n)/2) − log Γ(ν/2) for every ν of `FREEDOMS`: what `noise_score` leaves out."""
+    scores = np.empty((count.size, FREEDOMS.size))
+    for k in range(count.size):
+        for i in range(FREEDOMS.size):
+            scores[k, i] = math.lgamma(0.5 * (FREEDOMS[i] + count[k])) - math.lgamma(0.5 * FREEDOMS[i])
+    return scores
+
+
+@kernel
+def noise_step(
+    layout: Layout, facts: Facts, units: Units, gammas: FloatArray, state: State, rng: np.random.Generator
+) -> None:
+    """Draw ν, the noise of states and of pairs, η and v₀; `gammas` are the `freedom_scores` of tempered counts.
+
+    ν and v_s are drawn without v_sa: where ν is large, each would hold the other where it is for hundreds of sweeps.
+    """
+    num_pairs, squares = 0, np.zeros(facts.count.size)
+    scores = np.zeros(FREEDOMS.size)
+    is_learned = units.spread > 0.0 and not units.is_given
     for s in range(layout.first_pair.size - 1):
-        rate, number = shape / centre, 0
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if facts.is_fixed[k] or facts.count[k] <= 0.0:
                 continue
             n, gap = units.tempering * facts.count[k], facts.mean[k] - state.alpha[k]
-            scale = freedom * state.level[s] + units.tempering * facts.deviation[k] + n * gap**2
-            state.variance[k] = 0.5 * scale / rng.standard_gamma(0.5 * (freedom + n))
-            rate += 0.5 * freedom / state.variance[k]
-            number += 1
-        if number == 0:
-            continue
-        state.level[s] = rng.standard_gamma(shape + 0.5 * freedom * number) / rate
-        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
-            if not (facts.is_fixed[k] or facts.count[k] <= 0.0):
-                ratio = state.level[s] / state.variance[k]
-                logs += math.log(ratio)
-                ratios += ratio
-        num_pairs += number
-        num_states += 1
-        level_logs += math.log(state.level[s])
-        level_sum += state.level[s]
+            squares[k] = units.tempering * facts.deviation[k] + n * gap**2
+            num_pairs += 1
+            if is_learned:
+                for i in range(FREEDOMS.size):
+                    scores[i] += gammas[k, i] + noise_score(FREEDOMS[i], state.level[s], n, squares[k])
     if num_pairs == 0:
         return
-    if units.spread > 0.0:
-        scores = np.zeros(FREEDOMS.size)
-        for i in range(FREEDOMS.size):
-            half = 0.5 * FREEDOMS[i]
-            scores[i] = num_pairs * (half * math.log(half) - math.lgamma(half)) + half * (logs - ratios)
+    if is_learned:
         state.hyper[FREEDOM] = FREEDOMS[draw_index(scores, rng)]
+    freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
+    num_states, level_logs, level_sum = 0, 0.0, 0.0
+    for s in range(layout.first_pair.size - 1):
+        first, last = layout.first_pair[s], layout.first_pair[s + 1]
+        information = shape
+        for k in range(first, last):
+            if not (facts.is_fixed[k] or facts.count[k] <= 0.0):
+                n = units.tempering * facts.count[k]
+                information += 0.5 * freedom * n / (freedom + n)
+        if information == shape:
+            continue
+        level = state.level[s]
+        density = level_density(first, last, level, facts, units, squares, state)
+        for _ in range(NOISE_STEPS):
+            proposal = level * math.exp(2.0 / math.sqrt(information) * rng.standard_normal())
+            proposed = level_density(first, last, proposal, facts, units, squares, state)
+            if math.log(1.0 - rng.random()) < proposed - density:
+                level, density = proposal, proposed
+        state.level[s] = level
+        for k in range(first, last):
+            if not (facts.is_fixed[k] or facts.count[k] <= 0.0):
+                scale = freedom * level + squares[k]
+                state.variance[k] = 0.5 * scale / rng.standard_gamma(0.5 * (freedom + units.tempering * facts.count[k]))
+        num_states += 1
+        level_logs += math.log(level)
+        level_sum += level
+    if units.is_given:
+        return
     scores = np.zeros(SHAPES.size)
     for i in range(SHAPES.size):
         b = SHAPES[i]
@@ -449,6 +591,22 @@ def noise_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np
         if math.log(1.0 - rng.random()) < ratio:
             centre = proposal
     state.hyper[NOISE] = centre
+
+
+@inlined_kernel
+def level_density(
+    first: int, last: int, level: float, facts: Facts, units: Units, squares: FloatArray, state: State
+) -> float:
+    """Return the log-density of log v_s given the readings of pairs `first` to `last`, their variances integrated out.
+
+    v_s ~ Gamma(η, η / v₀).
+    """
+    freedom, shape, centre = state.hyper[FREEDOM], state.hyper[SHAPE], state.hyper[NOISE]
+    total = shape * (math.log(level) - level / centre)
+    for k in range(first, last):
+        if not (facts.is_fixed[k] or facts.count[k] <= 0.0):
+            total += noise_score(freedom, level, units.tempering * facts.count[k], squares[k])
+    return total
 
 
 @kernel
@@ -474,7 +632,7 @@ def score_pooled(base: FloatArray, pooled: FloatArray, scores: FloatArray) -> No
 
 
 @kernel
-def pool_step(layout: Layout, facts: Facts, state: State, rng: np.random.Generator) -> None:
+def pool_step(layout: Layout, facts: Facts, units: Units, state: State, rng: np.random.Generator) -> None:
     """Draw table counts, p̄_s of all states and c₀."""
     scores, concentration = np.zeros(POOLED.size), state.hyper[ROW]
     for s in range(layout.first_pair.size - 1):
@@ -496,8 +654,10 @@ def pool_step(layout: Layout, facts: Facts, state: State, rng: np.random.Generat
             state.pooled[start + j] = draw_gamma(shape, rng) + 1e-30
             total += state.pooled[start + j]
         state.pooled[start:stop] /= total
-        score_pooled(facts.base[start:stop], state.pooled[start:stop], scores)
-    state.hyper[ROW] = POOLED[draw_index(scores, rng)]
+        if not units.is_given:
+            score_pooled(facts.base[start:stop], state.pooled[start:stop], scores)
+    if not units.is_given:
+        state.hyper[ROW] = POOLED[draw_index(scores, rng)]
 
 
 @kernel
@@ -561,7 +721,7 @@ def tilt(row: FloatArray, value: FloatArray, unseen: FloatArray, worth: float, t
             if row[j] == 0.0 or unseen[j] > 0.0:
                 continue
             gap = value[j] - worth
-            w = row[j] * math.exp(t * gap)
+            w = row[j] * (math.exp(t * gap) if t != 0.0 else 1.0)
             total += w
             first += w * gap
             second += w * gap * gap
@@ -642,26 +802,34 @@ def model_chain(
     units: Units,
     laws: tuple[Law, Law, Law, Law],
     state: State,
+    place: tuple[int, int, int],
     rows: FloatArray,
     rewards: FloatArray,
+    trace: FloatArray,
     warm_up: int,
     rng: np.random.Generator,
-) -> FloatArray:
-    """Run one chain: `warm_up` sweeps, then one sweep for each of the draws ``rows[i]``, ``rewards[i]``.
+) -> None:
+    """Run one chain: `warm_up` sweeps, then one sweep for each row of `trace`, from place[0] on.
 
-    Return ``(D, NUM_HYPER)`` the hyper-parameters of the draws.
+    A draw is written to ``rows`` and ``rewards`` at the same number, its edges and pairs from place[1] and place[2] on,
+    and its hyper-parameters to ``trace``, ``(D, NUM_HYPER)``; or they are taken from there, where they are given.
     """
-    trace = np.zeros((rows.shape[0], NUM_HYPER))
-    for i in range(-warm_up, rows.shape[0]):
+    first, edge, pair = place
+    num_edges, num_pairs = facts.edge_count.size, facts.count.size
+    gammas = freedom_scores(units.tempering * facts.count)
+    for i in range(-warm_up, trace.shape[0]):
+        if units.is_given:
+            for h in range(NUM_HYPER):
+                state.hyper[h] = trace[max(i, 0), h]
         # ω before scales and centres: it is drawn without α and y, which must be drawn anew before the noise sees them.
         local_step(layout, facts, units, laws[3], state, rng)
         scale_step(layout, facts, units, laws, state, rng)
         centre_step(layout, facts, units, state, rng)
-        noise_step(layout, facts, units, state, rng)
+        noise_step(layout, facts, units, gammas, state, rng)
         if not units.rows_known:
-            pool_step(layout, facts, state, rng)
+            pool_step(layout, facts, units, state, rng)
         if i >= 0:
-            draw_model(layout, facts, units, state, rows[i], rewards[i], rng)
+            into = rows[first + i, edge : edge + num_edges], rewards[first + i, pair : pair + num_pairs]
+            draw_model(layout, facts, units, state, into[0], into[1], rng)
             for h in range(NUM_HYPER):
                 trace[i, h] = state.hyper[h]
-    return trace
