@@ -208,6 +208,6 @@ METHODS: dict[str, Method] = {
     "point": Method(draw_fn=point_estimate),
     "bootstrap": Method(draw_fn=bootstrap),
     "plain": Method(draw_fn=plain_conjugate),
-    "model": Method(draw_fn=model_posterior, settings="2"),
+    "model": Method(draw_fn=model_posterior, settings="3"),
     "q prior": Method(draw_q_fn=prior_on_q, most_logs=5),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +25,9 @@ from qposterior.world.space import StateActionSpace
 FORMAT = "qposterior-posterior 1"
 FACTS = ("method", "log_evidence", "diagnostics", "settings", "chains")
 """What a file keeps beside the arrays."""
+
+BLOCK_NUMBERS = 10_000_000
+"""Values of Q that are looked at in one go."""
 
 WEIGHT_ERROR = 1e-6
 """How far from 1 the sum of weights may lie."""
@@ -87,6 +90,12 @@ class Posterior:
         """Return the posterior mean of ``(N, ...)`` values, one of each draw: Σ w_n values_n."""
         return np.asarray(np.tensordot(self.weights, values, axes=1))
 
+    def expectation_of(self, value_fn: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return the posterior mean of a function of ``(n, K)`` draws of Q*, block by block where they are many."""
+        step = max(1, BLOCK_NUMBERS // self.space.num_pairs)
+        parts = [slice(first, first + step) for first in range(0, self.weights.size, step)]
+        return np.asarray(sum(np.tensordot(self.weights[part], value_fn(self.draws[part]), axes=1) for part in parts))
+
     def quantile_of(self, values: FloatArray, level: float) -> FloatArray:
         """Return the posterior quantile of ``(N, ...)`` values: the least with at least `level` of the weight."""
         check_number("level", level, "[0, 1]")
@@ -110,7 +119,7 @@ class Posterior:
         if self.exact_tables is not None and ties == "uniform":
             values = self.exact_tables[0]
         else:
-            values = self.expectation(self.space.optimal_share(self.draws, ties))
+            values = self.expectation_of(lambda draws: self.space.optimal_share(draws, ties))
         table = np.zeros((self.space.num_states, self.space.num_actions))
         table[self.space.pair_state, self.space.pair_action] = values
         return table

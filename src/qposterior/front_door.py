@@ -20,7 +20,7 @@ from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
-from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, describe_draws, distrust
+from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, describe_draws, distrust, distrust_few
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
@@ -56,7 +56,16 @@ CHECKED_CELLS, CHECKED_PAIRS = 64, 64
 CHECKED_MODEL_PAIRS = 400
 """Pairs on which the chains that draw models are compared, evenly spread where there are more."""
 
+MOST_NAMED_STATES = 2000
+"""States of a problem up to which it is found out where a model without a solution has none."""
+
 FEWEST_MODELS = 50
+ENOUGH_MODELS = 400
+"""Models from which P(optimal) is known to 0.025 everywhere, as is asked of other methods."""
+
+MOST_Q = 20_000_000
+"""Values of Q* of models that are held in double precision, and looked at in one go."""
+
 MOST_LEFT_OUT = 0.05
 MANY_LEFT_OUT = (
     "{:.0%} of the models that were drawn have no finite solution at discount 1, or next to none, and were left out: "
@@ -196,9 +205,15 @@ def model_posterior(seen: Experience, prior: ModelPrior, particles: int, rng: np
     return solved_posterior(prior.draw(seen, particles, rng), CHAINS_OF_MODELS, method="model", prior=prior)
 
 
-def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: ModelPrior | None = None) -> Posterior:
-    """Return the posterior of Q* that draws of models, chain after chain, stand for."""
-    solutions = solve_ending(models)
+def solved_posterior(
+    models: ModelDraws, chains: int, *, method: str, prior: ModelPrior | None = None, are_few: bool = False
+) -> Posterior:
+    """Return the posterior of Q* that draws of models, chain after chain, stand for.
+
+    `are_few` says that there are no more of them because the problem is large (`distrust_few`).
+    """
+    size = models.num_draws, models.space.num_pairs
+    solutions = solve_ending(models, out=np.empty(size, dtype=np.float32 if size[0] * size[1] > MOST_Q else np.float64))
     left_out = solutions.num_unsolved / models.num_draws
     chain = np.arange(models.num_draws) * chains // models.num_draws
     choosing = np.zeros(models.num_draws, dtype=bool)
@@ -207,15 +222,20 @@ def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: Mod
         choosing[solved[: (solved.size + 1) // 2]] = True
     kept = np.flatnonzero(solutions.solved)
     if kept.size < FEWEST_MODELS:
-        report = check_uniqueness(models.mean().mdp(0))
+        states = _unsolvable_states(models)
         raise NoUniqueSolutionError(
             f"only {kept.size} of {models.num_draws} models that were drawn have a finite solution: with discount 1 a "
             "loop pays in the others, or some state has no way to a goal; use a discount below 1, or name more goals",
-            states=report.trapped_states if report.trapped_states.size else report.surviving_loop,
+            states=states,
         )
-    q = np.asarray(solutions.q[kept], dtype=float)
+    q = solutions.q if kept.size == models.num_draws else solutions.q[kept]
     facts = {"left_out": left_out, "total_draws": models.num_draws} | _agreement(models.space, q, chain[kept], chains)
-    reason = distrust(facts, models.space) or (MANY_LEFT_OUT.format(left_out) if left_out > MOST_LEFT_OUT else None)
+    if are_few:
+        reason = distrust_few(facts, CHECKED_MODEL_PAIRS, models.space)
+    else:
+        reason = distrust(facts, models.space)
+    if reason is None and left_out > MOST_LEFT_OUT:
+        reason = MANY_LEFT_OUT.format(left_out)
     return Posterior(
         space=models.space,
         draws=q,
@@ -228,13 +248,21 @@ def solved_posterior(models: ModelDraws, chains: int, *, method: str, prior: Mod
     )
 
 
+def _unsolvable_states(models: ModelDraws) -> IntArray:
+    """Return states of the mean model that lead to no goal or that one can circle in; none in large problems."""
+    if models.space.num_states > MOST_NAMED_STATES:
+        return np.empty(0, dtype=np.int64)
+    report = check_uniqueness(models.mean().mdp(0))
+    return report.trapped_states if report.trapped_states.size else report.surviving_loop
+
+
 def _agreement(space: StateActionSpace, q: FloatArray, chain: IntArray, chains: int) -> dict[str, Any]:
     """Return how well the chains agree: on Q* and on which pairs are greedy, of at most `CHECKED_MODEL_PAIRS` pairs."""
     length = int(np.bincount(chain, minlength=chains).min())
     rows = np.stack([np.flatnonzero(chain == number)[:length] for number in range(chains)])
     some = np.unique(np.linspace(0, space.num_pairs - 1, CHECKED_MODEL_PAIRS).round().astype(np.int64))
-    shares = space.optimal_share(q)[:, some]
-    return describe_draws(q[:, some][rows], shares[rows])
+    shares = np.concatenate([space.optimal_share(part)[:, some] for part in np.array_split(q, -(-q.size // MOST_Q))])
+    return describe_draws(q[:, some][rows].astype(np.float64), shares[rows])
 
 
 def _with_table(seen: Experience, table: TransitionTable) -> Experience:

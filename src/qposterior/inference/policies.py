@@ -26,10 +26,11 @@ LEVEL = 0.90
 MOST_SINGLES = 8
 """States that a pass of improvement tries one by one after all prefixes of its list have failed."""
 
-MOST_TRIALS, FEWEST_TRIALS, MOST_WORK = 300, 4, 10**9
-"""Changes that are tried in all, by the number of draws times edges: a few in the largest problems."""
+MOST_TRIALS, FEWEST_TRIALS, MOST_WORK, SLOPE_TRIALS = 300, 3, 4 * 10**8, 2
+"""Changes that are tried in all, by the number of draws times edges: a few in the largest problems. To find which ones
+are promising takes as long as so many of them."""
 
-MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 48
+MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 16
 """Draws times edges that policies are compared on, and the fewest draws: beyond 30,000 edges not all that choose."""
 
 VALUE_TOLERANCE = 1e-7
@@ -307,7 +308,7 @@ class Judge:
         trials = int(np.clip(MOST_WORK / work, FEWEST_TRIALS, MOST_TRIALS))
         while (better := self._first_better(policy, score, trials)) is not None:
             policy, used = better
-            score, trials = self.score(policy), trials - used
+            score, trials = self.score(policy), max(trials - used - SLOPE_TRIALS, 0)
         return policy
 
     def _first_better(self, policy: FloatArray, score: float, trials: int) -> tuple[FloatArray, int] | None:

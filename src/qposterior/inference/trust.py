@@ -57,7 +57,8 @@ def describe_draws(theta: FloatArray, shares: FloatArray) -> dict[str, Any]:
     if q.shape[2]:
         summary |= {
             "max_r_hat": float(np.nanmax(rank_r_hat(q))),
-            "min_bulk_ess": float(np.nanmin(bulk_ess(q))),
+            "min_bulk_ess": float(np.nanmin(ess := bulk_ess(q))),
+            "median_bulk_ess": float(np.nanmedian(ess)),
             "min_tail_ess": float(np.nanmin(tail_ess(q))),
         }
     return summary | describe_indicators(shares)
@@ -98,13 +99,18 @@ def is_enough(summary: dict[str, Any], *, min_ess: float, max_r_hat: float) -> b
     )
 
 
-def distrust(summary: dict[str, Any], space: StateActionSpace | None = None) -> str | None:
+def distrust(
+    summary: dict[str, Any], space: StateActionSpace | None = None, *, max_r_hat: float = MAX_R_HAT
+) -> str | None:
     """Return why the draws cannot be trusted, in one sentence, or None."""
     r_hat = summary.get("max_r_hat")
-    if r_hat is not None and not r_hat <= MAX_R_HAT:
-        return f"the chains disagree (R-hat {r_hat:.3f}, should be below {MAX_R_HAT}); run longer or use another method"
+    if r_hat is not None and not r_hat <= max_r_hat:
+        return (
+            f"the chains disagree (R-hat {r_hat:.3f}, should be below {max_r_hat:.3g}); run longer or use another "
+            "method"
+        )
     where = _where(summary.get("worst_pair"), space)
-    if not summary.get("max_indicator_r_hat", 1.0) <= MAX_R_HAT:
+    if not summary.get("max_indicator_r_hat", 1.0) <= max_r_hat:
         return (
             f"the chains disagree about which action is optimal{where}: there are several modes and the chains do not "
             'pass between them; use method="exact" where it is in reach'
@@ -126,6 +132,35 @@ def distrust(summary: dict[str, Any], space: StateActionSpace | None = None) -> 
     if share > 0.02:
         return f"{share:.0%} of the trajectories diverged; raise target_acceptance or use Bellman coordinates"
     return None
+
+
+def chance_r_hat(chains: int, length: int, quantities: int) -> float:
+    r"""Return the R-hat that the worst of some quantities exceeds by chance with probability 0.01, at least 1.05.
+
+    The split halves of chains of independent draws have B/W ~ F(2C − 1, 2C (M/2 − 1)) M/2, so that chains of 25 draws
+    often have an R-hat of 1.15 somewhere among hundreds of quantities.
+    """
+    from scipy.special import fdtri
+
+    halves, draws = 2 * chains, length // 2
+    ratio = float(fdtri(halves - 1.0, halves * (draws - 1.0), 1.0 - 0.01 / max(quantities, 1)))
+    return max(MAX_R_HAT, float(np.sqrt((draws - 1.0 + ratio) / draws)))
+
+
+def distrust_few(summary: dict[str, Any], quantities: int, space: StateActionSpace) -> str | None:
+    """Return the same for draws that are few by intention, because the problem is large, and nearly independent.
+
+    The worst of hundreds of estimates from a few draws each is bad by chance: R-hat is held against what chance makes
+    of it, and the effective draws are those of the median quantity.
+    """
+    chains, draws = int(summary["chains"]), int(summary["draws"])
+    limit = chance_r_hat(chains, draws // chains, 2 * quantities)
+    usual = summary.get("median_bulk_ess", draws)
+    kept = {name: summary[name] for name in ("max_r_hat", "max_indicator_r_hat", "worst_pair") if name in summary}
+    reason = distrust(kept, space, max_r_hat=limit)
+    if reason is None and usual < 0.5 * draws:
+        reason = f"{draws} draws are worth only {usual:.0f} independent ones; group states, so that more can be drawn"
+    return reason
 
 
 def compare_islands(

@@ -28,6 +28,9 @@ REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "d
 DRAWS = {"model": 2000, "q": 4000, "bootstrap": 2000}
 """Draws that are returned unless told: of models one half chooses a policy and the other values it."""
 DISCOUNT = 0.99
+MOST_CHECKED_STATES = 3000
+"""States up to which it is found out whether an undiscounted answer exists: with random rows that takes seconds here."""
+
 LONG, MOST_STEPS = 10.0, 10_000
 """Episodes that last so many times as long as those of the log are not what the log is about."""
 
@@ -283,6 +286,12 @@ def _discount(log: Log, is_goal: BoolArray, words: list[str]) -> float:
     """Return 1 where the log has goals and no loop that survives, else 0.99."""
     if not is_goal.any():
         words.append(f"there are no goals, so the future is discounted by {DISCOUNT}")
+        return DISCOUNT
+    if len(log.states) > MOST_CHECKED_STATES:
+        words.append(
+            f"there are many states, so the future is discounted by {DISCOUNT} without a look at whether every episode "
+            "must end; use --discount 1 if it must"
+        )
         return DISCOUNT
     problem = _mean_problem(log, is_goal)
     holds = check_uniqueness(problem)

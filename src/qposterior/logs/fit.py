@@ -14,7 +14,7 @@ import numpy as np
 from qposterior.answers import Posterior
 from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError
-from qposterior.front_door import posterior, solved_posterior
+from qposterior.front_door import ENOUGH_MODELS, posterior, solved_posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
 from qposterior.inference.policies import Policies, logged_policy, recommend
@@ -42,9 +42,9 @@ MOST_ESS = 2000
 MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 """Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
 
-USUAL_ROWS, MOST_ROWS, ENOUGH_MODELS = 100_000_000, 800_000_000, 400
-"""Probabilities of rows over all models that are drawn: 0.4 GB, up to 3.2 GB in a temporary file where fewer than
-`ENOUGH_MODELS` models, which P(optimal) needs to be known to 0.025, would be left."""
+USUAL_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 400_000_000, 64
+"""Probabilities of rows over all models that are drawn: 0.4 GB, up to 1.6 GB in a temporary file where fewer than
+`ENOUGH_MODELS` models would be left, and the fewest models that say anything: P(best) is then known to 0.06."""
 
 FEW_CHAINS = 8
 """Chains where the rows are known: they share them, so more would bring nothing."""
@@ -126,8 +126,7 @@ class Fit:
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
         place = space.pair_state, space.pair_action
-        draws = self.posterior.draws
-        loss = self.posterior.expectation(space.maximum(draws)[:, space.pair_state] - draws)
+        loss = self.posterior.expectation_of(lambda draws: space.maximum(draws)[:, space.pair_state] - draws)
         mean, lower, upper = self._values()
         rows = pd.DataFrame(
             {
@@ -329,22 +328,28 @@ def _model_posterior(chosen: Chosen, settings: FitSettings, path: object) -> Pos
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
     edges = num_edges(sums)
-    num = min(settings.num_draws, max(USUAL_ROWS // edges, ENOUGH_MODELS))
-    if num * edges > MOST_ROWS:
+    num = min(settings.num_draws, max(USUAL_ROWS // edges, min(ENOUGH_MODELS, MOST_ROWS // edges)))
+    num -= num % CHAINS_OF_MODELS
+    if num < min(settings.num_draws, FEWEST_MODELS):
         raise LogError(
             path,
             f"{sums.space.num_pairs:,} pairs of state and action with {edges:,} possible transitions are too many to "
-            f"draw {num} models of them ({MOST_ROWS // num:,} would do); group states, or leave out actions that were "
-            "never tried (--actions seen)",
+            f"draw {FEWEST_MODELS} models of them ({MOST_ROWS // FEWEST_MODELS:,} would do); group states, or leave "
+            "out actions that were never tried (--actions seen)",
         )
-    if num < settings.num_draws:
-        chosen.words.append(f"there are many transitions, so {num} models are drawn instead of {settings.num_draws}")
+    if num < settings.num_draws - settings.num_draws % CHAINS_OF_MODELS:
+        chosen.words.append(
+            f"there are many transitions, so {num} models are drawn instead of {settings.num_draws}: P(best) is known "
+            f"to ± {1.0 / np.sqrt(num):.2f} (two standard errors)"
+        )
     rng = np.random.default_rng(settings.seed)
+    are_few = num < min(settings.num_draws, ENOUGH_MODELS)
     if chosen.method == "bootstrap":
-        return solved_posterior(bootstrap_models(sums, num - num % 4, rng), 4, method="bootstrap")
+        models = bootstrap_models(sums, num, rng)
+        return solved_posterior(models, CHAINS_OF_MODELS, method="bootstrap", are_few=are_few)
     assert isinstance(chosen.prior, ModelPrior)
-    models = chosen.prior.draw_from(sums, num - num % CHAINS_OF_MODELS, rng)
-    return solved_posterior(models, CHAINS_OF_MODELS, method="model", prior=chosen.prior)
+    models = chosen.prior.draw_from(sums, num, rng)
+    return solved_posterior(models, CHAINS_OF_MODELS, method="model", prior=chosen.prior, are_few=are_few)
 
 
 def _in_labels(error: NoUniqueSolutionError, chosen: Chosen) -> str:

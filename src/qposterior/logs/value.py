@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from qposterior.answers import Posterior
 from qposterior.logs.choices import Chosen
-from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.space import StateActionSpace
 
 MOST_STEPS = 1000
+BLOCK = 2_000_000
+"""Numbers that are held for some of the states."""
+
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 
@@ -47,21 +52,29 @@ def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> F
     variance = post.expectation(deviation**2)
     noise = _noise_variance(post, chosen)
     visited = visits(post, chosen, weights)
+    told = variance > 1e-18
+    spread = np.where(told, variance, 1.0)
+    moved = np.where(told, spread / np.sqrt(spread + noise), 0.0)  # sd of the change of E θ_k
     gain = np.zeros(space.num_pairs)
-    for state in space.deciding_states:
-        pairs = np.arange(space.first_pair[state], space.first_pair[state + 1])
-        if pairs.size < 2 or visited[state] < 1e-12:
-            continue
-        covariance = post.expectation(deviation[:, pairs, None] * deviation[:, None, pairs])
-        for i, k in enumerate(pairs):
-            if variance[k] <= 1e-18:
-                continue
-            moved = variance[k] / np.sqrt(variance[k] + noise[k])  # sd of the change of E θ_k
-            slopes = covariance[i] / variance[k]
-            after = centre[pairs][None, :] + moved * NODES[:, None] * slopes[None, :]
-            expected = float(WEIGHTS @ after.max(axis=1) / WEIGHTS.sum())
-            gain[k] = max(expected - float(centre[pairs].max()), 0.0) * visited[state]
+    for pairs in _by_number_of_actions(space, visited >= 1e-12):
+        of_state = deviation[:, pairs]  # (N, states, actions)
+        covariance = np.einsum("n,nsi,nsj->sij", post.weights, of_state, of_state)
+        slopes = moved[pairs][..., None] * covariance / spread[pairs][..., None]
+        after = centre[pairs][:, None, None, :] + NODES[:, None] * slopes[:, :, None, :]
+        expected = after.max(axis=3) @ (WEIGHTS / WEIGHTS.sum())
+        better = expected - centre[pairs].max(axis=1, keepdims=True)
+        gain[pairs] = np.maximum(better, 0.0) * visited[space.pair_state[pairs]]
     return gain
+
+
+def _by_number_of_actions(space: StateActionSpace, wanted: BoolArray) -> Iterator[IntArray]:
+    """Yield ``(n, A)`` the pairs of some states that have A actions each, two or more, for every such A."""
+    number = np.diff(space.first_pair)
+    for actions in np.unique(number[number >= 2]).tolist():
+        states = np.flatnonzero((number == actions) & wanted)
+        pairs = space.first_pair[states][:, None] + np.arange(actions)
+        size = max(1, BLOCK // (actions**2 * NODES.size))
+        yield from (pairs[first : first + size] for first in range(0, len(pairs), size))
 
 
 def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:

@@ -31,7 +31,19 @@ class Order:
 
 
 def order_of(models: ModelDraws) -> Order:
-    """Return components of the graph of all edges, in order, and what the compiled loops need to know of them."""
+    """Return components of the graph of all edges, in order, and what the compiled loops need to know of them.
+
+    It is found once for all models that share a support and a discount (`ModelDraws.memo`).
+    """
+    parts = models.space, models.first_edge, models.successor
+    known = models.memo.get((order_of, models.space.discount))
+    if known is None or any(old is not new for old, new in zip(known[0][1:], parts[1:], strict=True)):
+        known = parts, _new_order(models)
+        models.memo[order_of, models.space.discount] = known
+    return known[1]
+
+
+def _new_order(models: ModelDraws) -> Order:
     space = models.space
     source = np.repeat(space.pair_state, np.diff(models.first_edge))
     start, component = _components(models)

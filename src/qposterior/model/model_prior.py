@@ -34,20 +34,20 @@ CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
 
-GIVEN_WARM_UP = 8
+GIVEN_WARM_UP = 5
 """Sweeps of a state that are thrown away where hyper-parameters are given."""
 
-FIRST_WORK, FEWEST_FIRST = 10_000_000, 24
+FIRST_WORK, FEWEST_FIRST = 4_000_000, 8
 """Draws times pairs of the first run, and its fewest draws."""
-
-TYPES = (np.float32, np.float64)
-"""Of rows and of rewards."""
 
 IN_MEMORY = 250_000_000
 """Probabilities of rows that are held in memory (1 GB); more of them go to a temporary file that is mapped into it."""
 
 SURELY, MOST_COMPARED = 1.645, 60
 """Standard deviations by which a policy must be better than the logged one to be followed, over so many draws."""
+
+GUESS = 1e-6
+"""Relative error of that guess in large problems."""
 
 LONGEST = 0.99
 """Discount at which successors are valued for that guess: at 1 a mean model may have no finite solution."""
@@ -125,9 +125,9 @@ class ModelPrior:
         if teachers is None:
             self._run_piece(hierarchy.whole, (0, 0), (rows, rewards, trace), warm_up, rng)
         else:
-            size = teachers.facts.edge_count.size, teachers.facts.count.size
-            scratch = [np.zeros((CHAINS * length, number), dtype) for number, dtype in zip(size, TYPES, strict=True)]
-            self._run_piece(teachers, (0, 0), (*scratch, trace), warm_up, rng)
+            own_rows = np.zeros((CHAINS * length, teachers.facts.edge_count.size), dtype=np.float32)
+            own_rewards = np.zeros((CHAINS * length, teachers.facts.count.size))
+            self._run_piece(teachers, (0, 0), (own_rows, own_rewards, trace), warm_up, rng)
             for piece, edge, pair in hierarchy.pieces():
                 self._run_piece(piece, (edge, pair), (rows, rewards, trace), GIVEN_WARM_UP, rng)
         return hierarchy.models(rows[:num], rewards[:num])
@@ -211,7 +211,8 @@ def in_units(sums: PairSums) -> tuple[PairSums, float]:
 def logged_values(sums: PairSums) -> FloatArray:
     """Return ``(S,)`` what states are worth to the logged policy where frequencies are rows and means are rewards."""
     models = build_hierarchy(sums, np.zeros(sums.space.num_states)).estimate()
-    return np.asarray(policy_values(_discounted(models), logged_policy(sums.space, sums.count))[0])
+    policy = logged_policy(sums.space, sums.count)
+    return np.asarray(policy_values(_discounted(models), policy, tolerance=GUESS)[0])
 
 
 def followed_values(models: ModelDraws, sums: PairSums) -> FloatArray:
@@ -225,15 +226,15 @@ def followed_values(models: ModelDraws, sums: PairSums) -> FloatArray:
     logged, tried = logged_policy(space, sums.count), sums.count > 0.0
     halves = np.arange(models.num_draws) % 2 == 0
     mean = discounted.mean(np.flatnonzero(halves))
-    q = solve_models(mean).q[0]
+    q = solve_models(mean, tolerance=GUESS).q[0]
     is_open = tried | (sum_by(space.pair_state, sums.count, space.num_states) == 0.0)[space.pair_state]
     best = space.optimal_share(np.where(is_open, q, q.min() - np.ptp(q) - 1.0), "lowest")
     visits = sum_by(space.pair_state, sums.count, space.num_states)
     rest = np.flatnonzero(~halves)[:MOST_COMPARED]
-    solver = ModelSolver(discounted)
+    solver = ModelSolver(discounted, GUESS)
     gain = (solver.values(best, rest) - solver.values(logged, rest)) @ (visits / visits.sum())
     is_better = gain.mean() > SURELY * gain.std()
-    return np.asarray(policy_values(mean, best if is_better else logged)[0])
+    return np.asarray(policy_values(mean, best if is_better else logged, tolerance=GUESS)[0])
 
 
 def _discounted(models: ModelDraws) -> ModelDraws:

@@ -67,15 +67,14 @@ def solve_models(
     return ModelSolver(models, tolerance).solve(draws, out)
 
 
-def solve_ending(models: ModelDraws) -> Solutions:
+def solve_ending(models: ModelDraws, *, out: FloatArray | None = None) -> Solutions:
     r"""Return Q* as `solve_models` does; at discount 1 also without those models in which hardly any episode ends.
 
     A loop that pays and is left with a probability of 10⁻⁶ has a finite value, which says nothing of the problem. The
     steps that the best decisions of a model take are (V*(r) − V*(r − ε)) / ε, up to those that a price of ε a step
     changes; a model in which they are `LONG` times as many as in the median model counts as one without a solution.
     """
-    solver = ModelSolver(models)
-    solutions = solver.solve()
+    solutions = ModelSolver(models).solve(out=out)
     if models.space.discount < 1.0 or not solutions.solved.any():
         return solutions
     price = STEP_PRICE * (float(np.abs(models.rewards).mean()) or 1.0)
@@ -254,7 +253,9 @@ class ModelSolver:
 
     def _run(self, task: int, block: IntArray, policy: FloatArray, start: FloatArray) -> FloatArray:
         """Return ``(D, S)`` values or visits of a block, in the order in which states are solved."""
-        pieces = self._in_pieces(lambda draws: self._solve(task, self._data(self.models, draws), policy, start), block)
+        pieces = self._in_pieces(
+            lambda draws: self._solve(task, self._data(self.models, draws, policy), policy, start), block
+        )
         return np.concatenate([found for found, _ in pieces])
 
     def _in_pieces(self, function: Callable[[IntArray], Result], block: IntArray) -> list[Result]:
@@ -277,11 +278,15 @@ class ModelSolver:
         backup_draws(self.order.shape, *data, values, q)
         return q
 
-    def _data(self, models: ModelDraws, draws: IntArray) -> Data:
-        """Return γ P, normalised, and rewards of some draws, in double precision and in the order of `order.pairs`."""
-        rows, pairs = np.asarray(models.rows[draws], dtype=np.float64), self.order.pairs
-        probability = np.empty(rows.shape)
-        wrong = normalise_draws(self.order.shape, rows, models.first_edge[pairs], probability)
+    def _data(self, models: ModelDraws, draws: IntArray, policy: FloatArray | None = None) -> Data:
+        """Return γ P, normalised, and rewards of some draws, in double precision and in the order of `order.pairs`.
+
+        Rows of pairs that a `policy` never takes are left empty: to value it they are not needed.
+        """
+        rows, pairs = np.asarray(models.rows[draws]), self.order.pairs
+        needed = np.ones(pairs.size, dtype=np.bool_) if policy is None else policy > 0.0
+        probability = np.zeros(rows.shape)
+        wrong = normalise_draws(self.order.shape, rows, models.first_edge[pairs], needed, probability)
         if wrong:
             raise InvalidInputError(
                 "each row of a model must have probabilities of 0 or more that sum to 1; "

@@ -26,8 +26,11 @@ LOCK_FILE = ".lock"
 IGNORED = (".DS_Store", "Thumbs.db", "desktop.ini", "._", ".~lock.", "~$", ".nfs", ".fuse_hidden")
 """How the names of files begin that file browsers, spreadsheets and file systems leave behind."""
 
-MOST_RECORD, MOST_ARRAYS, MOST_RATIO = 2**26, 2**30, 64
+MOST_RECORD, MOST_ARRAYS, MOST_RATIO = 2**28, 2**30, 64
 """Bytes of a record and of the arrays of an archive that are read; arrays may also be so many times the file's size."""
+
+MOST_COMPRESSED = 2**25
+"""Bytes of arrays up to which they are compressed: draws hardly shrink, and gigabytes of them take minutes."""
 
 CHANGED = "it was changed or damaged after it was written"
 
@@ -187,7 +190,9 @@ def save_arrays(
     facts = json.loads(json.dumps(facts))
     facts["sha256"] = _arrays_digest(facts, arrays)
     stored = arrays | {"facts": np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8)}
-    write_atomically(path, lambda stream: np.savez_compressed(stream, allow_pickle=False, **stored))
+    is_large = sum(array.nbytes for array in stored.values()) > MOST_COMPRESSED
+    save_fn = np.savez if is_large else np.savez_compressed
+    write_atomically(path, lambda stream: save_fn(stream, allow_pickle=False, **stored))
 
 
 def load_arrays(path: str | Path, what: str, file_format: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class ModelDraws:
     successor: IntArray  # (E,)  ascending within a pair
     rows: FloatArray  # (D, E)
     rewards: FloatArray  # (D, K)
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # what was found out about the support, shared
 
     def __post_init__(self) -> None:
         check_type("space", self.space, StateActionSpace)
@@ -102,6 +104,7 @@ class ModelDraws:
             successor=self.successor,
             rows=row[None] / number,
             rewards=reward[None] / number,
+            memo=self.memo,
         )
 
     def mdp(self, draw: int, initial: FloatArray | None = None) -> FiniteMDP:

@@ -12,7 +12,7 @@ from qposterior.model.kernels.compile import chain_kernel
 from qposterior.model.kernels.components import Model, Shape, Work, backup, evaluate_draw, visit_draw
 from qposterior.model.kernels.optima import optimise_draw
 from qposterior.model.kernels.systems import Sweeps
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 ROW_SUM_TOLERANCE = 1e-4
 """By which a row may miss a sum of 1: it may be held in single precision."""
@@ -22,15 +22,18 @@ OPTIMA, VALUES, VISITS = 0, 1, 2
 
 
 @chain_kernel
-def normalise_draws(shape: Shape, rows: FloatArray, first: IntArray, probability: FloatArray) -> int:
+def normalise_draws(shape: Shape, rows: FloatArray, first: IntArray, needed: BoolArray, probability: FloatArray) -> int:
     """Write ``(D, E)`` γ P in the order of `shape`, whose pair k has its row at edge first[k] of `rows`.
 
-    Rows sum to 1 in double precision. Return in how many draws a row is no distribution.
+    Rows sum to 1 in double precision. Those of pairs that are not `needed` are left as they are. Return in how many
+    draws a row is no distribution.
     """
     wrong = 0
     for d in range(rows.shape[0]):
         lowest, is_fine = 0.0, True
         for k in range(first.size):
+            if not needed[k]:
+                continue
             begin, size, total = shape.first_edge[k], shape.first_edge[k + 1] - shape.first_edge[k], 0.0
             for e in range(first[k], first[k] + size):
                 total += rows[d, e]
