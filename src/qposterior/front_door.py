@@ -230,10 +230,7 @@ def solved_posterior(
         )
     q = solutions.q if kept.size == models.num_draws else solutions.q[kept]
     facts = {"left_out": left_out, "total_draws": models.num_draws} | _agreement(models.space, q, chain[kept], chains)
-    if are_few:
-        reason = distrust_few(facts, CHECKED_MODEL_PAIRS, models.space)
-    else:
-        reason = distrust(facts, models.space)
+    reason = distrust_few(facts, CHECKED_MODEL_PAIRS, models.space) if are_few else distrust(facts, models.space)
     if reason is None and left_out > MOST_LEFT_OUT:
         reason = MANY_LEFT_OUT.format(left_out)
     return Posterior(

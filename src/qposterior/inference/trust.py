@@ -156,7 +156,9 @@ def distrust_few(summary: dict[str, Any], quantities: int, space: StateActionSpa
     chains, draws = int(summary["chains"]), int(summary["draws"])
     limit = chance_r_hat(chains, draws // chains, 2 * quantities)
     usual = summary.get("median_bulk_ess", draws)
-    kept = {name: summary[name] for name in ("max_r_hat", "max_indicator_r_hat", "worst_pair") if name in summary}
+    kept: dict[str, Any] = {
+        name: summary[name] for name in ("max_r_hat", "max_indicator_r_hat", "worst_pair") if name in summary
+    }
     reason = distrust(kept, space, max_r_hat=limit)
     if reason is None and usual < 0.5 * draws:
         reason = f"{draws} draws are worth only {usual:.0f} independent ones; group states, so that more can be drawn"

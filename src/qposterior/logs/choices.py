@@ -29,7 +29,7 @@ DRAWS = {"model": 2000, "q": 4000, "bootstrap": 2000}
 """Draws that are returned unless told: of models one half chooses a policy and the other values it."""
 DISCOUNT = 0.99
 MOST_CHECKED_STATES = 3000
-"""States up to which it is found out whether an undiscounted answer exists: with random rows that takes seconds here."""
+"""States up to which it is found out whether an undiscounted answer exists: with random rows that takes seconds."""
 
 LONG, MOST_STEPS = 10.0, 10_000
 """Episodes that last so many times as long as those of the log are not what the log is about."""

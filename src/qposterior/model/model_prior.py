@@ -31,7 +31,7 @@ TAILS = (1.0, 2.0, 4.0, 8.0, math.inf)
 """Grid of ν: how heavy the tails are by which the actions of a state differ; inf: normal."""
 
 CHAINS = 4
-WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 100, 60, 120
+WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 60, 40, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
 
 GIVEN_WARM_UP = 5

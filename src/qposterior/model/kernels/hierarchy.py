@@ -826,7 +826,7 @@ def model_chain(
         scale_step(layout, facts, units, laws, state, rng)
         centre_step(layout, facts, units, state, rng)
         noise_step(layout, facts, units, gammas, state, rng)
-        if not units.rows_known:
+        if not units.rows_known and i % 2 == 0:  # p̄ costs as much as all scales, and is known well
             pool_step(layout, facts, units, state, rng)
         if i >= 0:
             into = rows[first + i, edge : edge + num_edges], rewards[first + i, pair : pair + num_pairs]
