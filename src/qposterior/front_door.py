@@ -206,14 +206,22 @@ def model_posterior(seen: Experience, prior: ModelPrior, particles: int, rng: np
 
 
 def solved_posterior(
-    models: ModelDraws, chains: int, *, method: str, prior: ModelPrior | None = None, are_few: bool = False
+    models: ModelDraws,
+    chains: int,
+    *,
+    method: str,
+    prior: ModelPrior | None = None,
+    are_few: bool = False,
+    progress_fn: Callable[[float], None] = lambda share: None,
 ) -> Posterior:
     """Return the posterior of Q* that draws of models, chain after chain, stand for.
 
-    `are_few` says that there are no more of them because the problem is large (`distrust_few`).
+    `are_few` says that there are no more of them because the problem is large (`distrust_few`). `progress_fn` gets the
+    share of them that is solved.
     """
     size = models.num_draws, models.space.num_pairs
-    solutions = solve_ending(models, out=np.empty(size, dtype=np.float32 if size[0] * size[1] > MOST_Q else np.float64))
+    out = np.empty(size, dtype=np.float32 if size[0] * size[1] > MOST_Q else np.float64)
+    solutions = solve_ending(models, out=out, progress_fn=progress_fn)
     left_out = solutions.num_unsolved / models.num_draws
     chain = np.arange(models.num_draws) * chains // models.num_draws
     choosing = np.zeros(models.num_draws, dtype=bool)

@@ -440,8 +440,8 @@ def test_a_line_says_now_and_then_how_far_it_is_where_there_is_no_terminal(tmp_p
     result = fit(tmp_path, "first", "--particles", 100)
     assert result.exit_code == 0
     assert set(result.stderr.splitlines()) == {
-        "qposterior: reading the log, then drawing models and solving them",
-        "qposterior: drawing: 3 of at most 10 rounds",
+        "qposterior: reading the log",
+        "qposterior: drawing models and solving them: 30%",
     }
     monkeypatch.setattr(progress, "EVERY", 30.0)
     assert fit(tmp_path, "first", "--particles", 100).stderr == ""

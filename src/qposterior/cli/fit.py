@@ -221,8 +221,8 @@ def _refuse_settings_of_an_update() -> None:
 
 @contextmanager
 def _progress(method: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield the function that shows how far the chains are; models are drawn and solved in one go."""
-    words = ["reading the log" if method == "q" else "reading the log, then drawing models and solving them"]
+    """Yield the function that shows how far the work is: rounds of chains, or models that are drawn and solved."""
+    words = ["reading the log"]
     on_terminal = sys.stderr.isatty()
 
     def show() -> None:
@@ -231,6 +231,10 @@ def _progress(method: str) -> Iterator[Callable[[int, int], None]]:
 
     def report(done: int, most: int) -> None:
         words[:] = [f"drawing: {done} of at most {most} rounds"]
+        if method != "q":
+            words[:] = [f"drawing models and solving them: {done / most:.0%}"]
+            if done == most:
+                words[:] = ["choosing a policy, and valuing it"]
         show()
 
     show()

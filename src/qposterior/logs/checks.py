@@ -23,6 +23,9 @@ ABOUT_ZERO = 0.1
 ENOUGH_READINGS = 100.0
 """Readings a pair from which on the values of a log with skewed rewards were covered."""
 
+FEW_READINGS = 10.0
+"""Readings a pair from which on all other values were covered, and were as narrow as those of independent pairs."""
+
 NOT_EXCLUDED = 0.05
 """P(best) from which on the answer depends on a loop."""
 
@@ -104,6 +107,8 @@ def _hard_to_judge(chosen: Chosen) -> Check | None:
             f"rewards are skewed, as where they are rare and large, and half of the pairs have {readings:.0f} readings "
             "or fewer"
         )
+    elif readings < FEW_READINGS:
+        reasons.append(f"half of the pairs have {readings:.0f} readings or fewer")
     if hierarchy.rewards.is_used:
         reasons.append("rewards depend on where an action leads, as in the keeping of stock")
     if not reasons:

@@ -202,8 +202,8 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
     seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, which)
     if untried and which == "all" and settings.actions is None:
         words.append(
-            f"{len(untried)} pairs of state and action were never tried but their action was elsewhere: they are "
-            "predicted from the other actions of their state, and never recommended (--actions seen leaves them out)"
+            f"{_pairs(len(untried))} never tried, although the action was elsewhere: what it does is predicted from "
+            "the other actions of the state, and it is never recommended (--actions seen leaves it out)"
         )
     start = np.zeros(len(log.states))
     for state, number in log.starts.items():
@@ -276,6 +276,10 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
     if not log.acting.any():
         raise LogError(path, "nothing was decided in any state")
     return is_goal
+
+
+def _pairs(number: int) -> str:
+    return "one pair of state and action was" if number == 1 else f"{number:,} pairs of state and action were"
 
 
 def _states(number: int) -> str:

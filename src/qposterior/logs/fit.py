@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.front_door import ENOUGH_MODELS, posterior, solved_posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
-from qposterior.inference.policies import Policies, logged_policy, recommend
+from qposterior.inference.policies import Policies, central_interval, logged_policy, recommend
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
 from qposterior.logs.columns import Columns, LogError
@@ -45,6 +45,13 @@ MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 USUAL_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 400_000_000, 64
 """Probabilities of rows over all models that are drawn: 0.4 GB, up to 1.6 GB in a temporary file where fewer than
 `ENOUGH_MODELS` models would be left, and the fewest models that say anything: P(best) is then known to 0.06."""
+
+DRAWING = 0.6
+"""Share of the work that it is to draw models; the rest is to solve them."""
+
+SENSITIVITY, SENSITIVITY_DRAWS, MOST_SENSITIVITY = 4.0, 400, 5_000_000
+"""Factor by which the prior on how alike the rows of a state's actions are is changed, models that are drawn under each
+change, and the most probabilities of rows in all of them."""
 
 FEW_CHAINS = 8
 """Chains where the rows are known: they share them, so more would bring nothing."""
@@ -108,6 +115,33 @@ class Fit:
         values = policy_values(post.models, probabilities) @ self.chosen.start
         low, high = (float(np.quantile(values, 0.5 + side * LEVEL / 2)) for side in (-1, 1))
         return float(values.mean()), low, high
+
+    @cached_property
+    def sensitivity(self) -> dict[float, tuple[float, float, float]]:
+        """Mean and 90 % interval of the gain of the recommended policy where actions may differ less, or more.
+
+        By the `row_scale` of the prior, the median of c^(−1/2): a quarter, as it is, and four times as much. Empty
+        without draws of the model under a `ModelPrior`, and in large problems.
+        """
+        policies, prior, chosen = self.policies, self.chosen.prior, self.chosen
+        if policies is None or not isinstance(prior, ModelPrior) or chosen.transitions == "deterministic":
+            return {}
+        sums = chosen.seen.sums()
+        if SENSITIVITY_DRAWS * num_edges(sums) > MOST_SENSITIVITY:
+            return {}
+        gains = {prior.row_scale: policies.gain}
+        for scale in (prior.row_scale / SENSITIVITY, prior.row_scale * SENSITIVITY):
+            changed = replace(prior, row_scale=scale)
+            models = changed.draw_from(sums, SENSITIVITY_DRAWS, np.random.default_rng(0))
+            of_policies = (
+                policy_values(models, policy.probabilities) @ chosen.start
+                for policy in (policies.recommended, policies.logged)
+            )
+            gain = np.subtract(*of_policies)
+            gains[scale] = gain[np.isfinite(gain)]
+        return {
+            scale: (float(gain.mean()), *central_interval(gain)) for scale, gain in sorted(gains.items()) if gain.size
+        }
 
     @property
     def table(self) -> pd.DataFrame:
@@ -318,12 +352,12 @@ def draw_posterior(
     try:
         if chosen.method == "q":
             return _posterior(chosen, settings, progress_fn, path)
-        return _model_posterior(chosen, settings, path)
+        return _model_posterior(chosen, settings, path, progress_fn)
     except NoUniqueSolutionError as error:
         raise LogError(path, _in_labels(error, chosen)) from error
 
 
-def _model_posterior(chosen: Chosen, settings: FitSettings, path: object) -> Posterior:
+def _model_posterior(chosen: Chosen, settings: FitSettings, path: object, progress_fn: Any) -> Posterior:
     """Return the posterior that draws of models stand for, or that of a bootstrap."""
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
@@ -343,13 +377,25 @@ def _model_posterior(chosen: Chosen, settings: FitSettings, path: object) -> Pos
             f"to ± {1.0 / np.sqrt(num):.2f} (two standard errors)"
         )
     rng = np.random.default_rng(settings.seed)
+
+    def report(share: float) -> None:
+        if progress_fn is not None:
+            progress_fn(round(share * num), num)
+
     are_few = num < min(settings.num_draws, ENOUGH_MODELS)
     if chosen.method == "bootstrap":
         models = bootstrap_models(sums, num, rng)
-        return solved_posterior(models, CHAINS_OF_MODELS, method="bootstrap", are_few=are_few)
+        return solved_posterior(models, CHAINS_OF_MODELS, method="bootstrap", are_few=are_few, progress_fn=report)
     assert isinstance(chosen.prior, ModelPrior)
-    models = chosen.prior.draw_from(sums, num, rng)
-    return solved_posterior(models, CHAINS_OF_MODELS, method="model", prior=chosen.prior, are_few=are_few)
+    models = chosen.prior.draw_from(sums, num, rng, progress_fn=lambda share: report(DRAWING * share))
+    return solved_posterior(
+        models,
+        CHAINS_OF_MODELS,
+        method="model",
+        prior=chosen.prior,
+        are_few=are_few,
+        progress_fn=lambda share: report(DRAWING + (1.0 - DRAWING) * share),
+    )
 
 
 def _in_labels(error: NoUniqueSolutionError, chosen: Chosen) -> str:

@@ -23,6 +23,9 @@ FEW_DIGITS = 0.01
 """Share of a value that counts as uncertain at least: five digits will do where hardly anything is."""
 
 UPPER_BOUND = "upper bound"
+ALIKE = ("much the same places", "as is reported above", "much more different places")
+"""The priors of `Fit.sensitivity`, in their order."""
+
 ORIGINS = {
     "greedy": "the actions of largest mean value in each state",
     "mean model": "the best policy of the mean model",
@@ -124,6 +127,19 @@ def how_recommended(found: Fit) -> Iterator[str]:
         "the upper bound is the mean value of deciding best in each draw, as if the truth were known: no policy has "
         "it, and it is too large on average"
     )
+
+
+def sensitivity_lines(found: Fit) -> list[PolicyLine]:
+    """Return the gain under priors by which actions lead to places more alike, as reported, and less alike."""
+    gains = found.sensitivity
+    if len(gains) != len(ALIKE) or found.policies is None or is_logged(found.policies):
+        return []
+    width = max(high - low for _, low, high in gains.values())
+    lines = []
+    for name, numbers in zip(ALIKE, gains.values(), strict=True):
+        value, low, high = rounded(width, *numbers)
+        lines.append(PolicyLine(name=name, value=value, interval=f"{low} to {high}"))
+    return lines
 
 
 def is_logged(policies: Policies) -> bool:

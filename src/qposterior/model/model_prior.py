@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
 from typing import Any
@@ -85,19 +86,35 @@ class ModelPrior:
             raise InvalidInputError("a prior on the model needs at least one reading; nothing was seen yet")
         return self.draw_from(seen.sums(), num, rng)
 
-    def draw_from(self, sums: PairSums, num: int, rng: np.random.Generator) -> ModelDraws:
+    def draw_from(
+        self,
+        sums: PairSums,
+        num: int,
+        rng: np.random.Generator,
+        *,
+        progress_fn: Callable[[float], None] = lambda share: None,
+    ) -> ModelDraws:
         """Return the models given sums.
 
         What successors are worth to the logged policy tells how much the actions of a state differ in a first, short
         run; the second one takes what they are worth to the policy that one would follow after the first.
+        `progress_fn` gets the share of the work that is done.
         """
         length = -(-num // CHAINS)  # as many from each chain
         scaled, factor = in_units(sums)
         hierarchy = build_hierarchy(scaled, logged_values(scaled))
         few = min(FIRST_DRAWS, max(FIRST_WORK // sums.space.num_pairs, FEWEST_FIRST))
         first = self._run(hierarchy, min(few // CHAINS, length), FIRST_WARM_UP, rng)
+        progress_fn(few / (few + num))
         hierarchy = build_hierarchy(scaled, followed_values(first, scaled))
-        models = self._run(hierarchy, length, WARM_UP, rng, num=num)
+        models = self._run(
+            hierarchy,
+            length,
+            WARM_UP,
+            rng,
+            num=num,
+            progress_fn=lambda share: progress_fn((few + share * num) / (few + num)),
+        )
         return replace(models, rewards=factor * models.rewards)
 
     def laws(self) -> tuple[Law, Law, Law, Law]:
@@ -111,7 +128,14 @@ class ModelPrior:
         )
 
     def _run(
-        self, hierarchy: Hierarchy, length: int, warm_up: int, rng: np.random.Generator, *, num: int | None = None
+        self,
+        hierarchy: Hierarchy,
+        length: int,
+        warm_up: int,
+        rng: np.random.Generator,
+        *,
+        num: int | None = None,
+        progress_fn: Callable[[float], None] = lambda share: None,
     ) -> ModelDraws:
         """Return `num` models, `length` from each chain.
 
@@ -128,8 +152,10 @@ class ModelPrior:
             own_rows = np.zeros((CHAINS * length, teachers.facts.edge_count.size), dtype=np.float32)
             own_rewards = np.zeros((CHAINS * length, teachers.facts.count.size))
             self._run_piece(teachers, (0, 0), (own_rows, own_rewards, trace), warm_up, rng)
-            for piece, edge, pair in hierarchy.pieces():
+            pieces = hierarchy.pieces()
+            for number, (piece, edge, pair) in enumerate(pieces, start=1):
                 self._run_piece(piece, (edge, pair), (rows, rewards, trace), GIVEN_WARM_UP, rng)
+                progress_fn(number / len(pieces))
         return hierarchy.models(rows[:num], rewards[:num])
 
     def _run_piece(

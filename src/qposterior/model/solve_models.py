@@ -67,14 +67,16 @@ def solve_models(
     return ModelSolver(models, tolerance).solve(draws, out)
 
 
-def solve_ending(models: ModelDraws, *, out: FloatArray | None = None) -> Solutions:
+def solve_ending(
+    models: ModelDraws, *, out: FloatArray | None = None, progress_fn: Callable[[float], None] = lambda share: None
+) -> Solutions:
     r"""Return Q* as `solve_models` does; at discount 1 also without those models in which hardly any episode ends.
 
     A loop that pays and is left with a probability of 10⁻⁶ has a finite value, which says nothing of the problem. The
     steps that the best decisions of a model take are (V*(r) − V*(r − ε)) / ε, up to those that a price of ε a step
     changes; a model in which they are `LONG` times as many as in the median model counts as one without a solution.
     """
-    solutions = ModelSolver(models).solve(out=out)
+    solutions = ModelSolver(models).solve(out=out, progress_fn=progress_fn)
     if models.space.discount < 1.0 or not solutions.solved.any():
         return solutions
     price = STEP_PRICE * (float(np.abs(models.rewards).mean()) or 1.0)
@@ -126,8 +128,13 @@ class ModelSolver:
         """The order in which states are solved."""
         return order_of(self.models)
 
-    def solve(self, draws: Any = None, out: FloatArray | None = None) -> Solutions:
-        """Return Q* of the models; see `solve_models`."""
+    def solve(
+        self,
+        draws: Any = None,
+        out: FloatArray | None = None,
+        progress_fn: Callable[[float], None] = lambda share: None,
+    ) -> Solutions:
+        """Return Q* of the models; see `solve_models`. `progress_fn` gets the share of them that is solved."""
         chosen = self.numbers(draws)
         shape = (chosen.size, self.models.space.num_pairs)
         q = np.empty(shape) if out is None else out
@@ -139,6 +146,7 @@ class ModelSolver:
             part = slice(done, done + block.bounds.size)
             q[part], bounds[part] = block.q, block.bounds
             done = part.stop
+            progress_fn(done / chosen.size)
         return Solutions(q=q, bounds=bounds)
 
     def solve_blocks(self, draws: Any = None) -> Iterator[Solutions]:

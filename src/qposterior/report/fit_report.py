@@ -21,6 +21,7 @@ from qposterior.logs.words import (
     policy_lines,
     prob_best_words,
     rounded,
+    sensitivity_lines,
     share_words,
     verdict,
     widths,
@@ -65,8 +66,9 @@ td.bar { background: linear-gradient(to right, #cfe4f1 var(--share), transparent
 .pair { display: flex; flex-wrap: wrap; gap: 0 2rem; } .pair figure { margin: 1rem 0; flex: 0 1 26rem; }
 .wide { overflow-x: auto; } .wide img { min-width: 36rem; }
 @media (max-width: 40rem) { th, td { padding: 0.25rem 0.4rem; } td.name, th.name { max-width: 30vw; }
-#policies td, #policies th { white-space: normal; font-size: 0.85rem; padding: 0.25rem; }
-#policies .name { min-width: 6.2rem; } }
+#policies td, #policies th, #sensitivity td, #sensitivity th { white-space: normal; font-size: 0.85rem;
+padding: 0.25rem; }
+#policies .name, #sensitivity .name { min-width: 6.2rem; max-width: 45vw; } }
 </style>
 </head>
 <body>
@@ -122,6 +124,15 @@ src="data:image/png;base64,{{ picture }}"><figcaption>{{ caption }}</figcaption>
 {% else %}<p>More trials of what was tried would hardly change a decision.</p>{% endif %}
 {% endif %}{% if unknown %}<p>Never tried, so nothing is said of it: {{ unknown }}.</p>{% endif %}
 <h2>What was taken for granted, and whether it fits</h2>
+{% if sensitivity %}<table id="sensitivity">
+<thead><tr><th class="name">if actions are believed, before the log, to lead to</th>
+<th>gain</th><th>90 % interval</th></tr></thead>
+<tbody>{% for line in sensitivity %}<tr><td class="name">{{ line.name }}</td><td>{{ line.value }}</td>
+<td>{{ line.interval }}</td></tr>
+{% endfor %}</tbody></table>
+<p class="note">How alike these places are is learned from the log, beginning with a guess. If the gain hangs on the
+guess, there is too little data: collect more, or try the recommended policy on a part of the decisions first.</p>
+{% endif %}
 <ul>{% for line in chosen %}<li>{{ line }}</li>{% endfor %}{% for line in fits %}<li>{{ line }}</li>{% endfor %}</ul>
 """
     + SORT_SCRIPT
@@ -165,6 +176,7 @@ def write_fit_report(found: Fit, folder: str | Path) -> Path:
             unknown=_unknown(found),
             chosen=[*found.chosen.words, *(how_recommended(found) if found.is_settled else ())],
             pictures=_as_pictures(_state_figures(found)),
+            sensitivity=sensitivity_lines(found),
         )
     )
     path = Path(folder) / PAGE_FILE
