@@ -21,6 +21,7 @@ PAGES = {
             speed.gradient_scaling,
             speed.workers_stay_busy,
             speed.solving_models,
+            speed.fitting_logs,
             speed.reading_logs,
             speed.start_up,
         ),

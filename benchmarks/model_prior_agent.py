@@ -24,6 +24,7 @@ from result_page import table
 PROBLEMS: dict[str, tuple[str, dict[str, Any]]] = {
     "river-swim": ("river-swim", {}),
     "FrozenLake-v1, slippery": ("FrozenLake-v1", {"is_slippery": True, "step_cost": 0.001}),
+    "Taxi-v4": ("Taxi-v4", {}),
 }
 
 
@@ -49,9 +50,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--episodes", type=int, default=400)
+    parser.add_argument("--problem", choices=PROBLEMS, action="append", help="only this one; repeatable")
     options = parser.parse_args()
     rows = []
-    for label, (name, settings) in PROBLEMS.items():
+    for label in options.problem or PROBLEMS:
+        name, settings = PROBLEMS[label]
         is_ours = name == "river-swim"
         world = make_world(qp.make_environment(name)) if is_ours else make_world(name, **settings)
         for agent_name in ("psrl", "psrl-deterministic", "model-prior"):

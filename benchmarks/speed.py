@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 import qposterior as qp
+from families import draw_problem, simulate
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.inference.hmc import HMCSettings, run_moves, warm_up
 from qposterior.logs.read import read_log
@@ -330,6 +332,78 @@ def sparse_optimum(models: ModelDraws, draw: int) -> np.ndarray:
         change, value = np.abs(following - value).max(), following
         if change * model.space.discount / (1.0 - model.space.discount) < 1e-9 * np.ptp(q):
             return q
+
+
+def fitting_logs(repeats: int = 5, large_states: int = 100_000) -> tuple[str, str]:
+    """CPU of a whole `fit` by models and by a bootstrap, beside each other; and the largest problem."""
+    rows = []
+    for name, frame, discount in [*shipped_logs(), *family_logs()]:
+        spent: dict[str, list[float]] = {"model": [], "bootstrap": []}
+        for number in range(repeats + 1):
+            for method, seconds in spent.items():
+                begin = time.process_time()
+                found = qp.fit(frame, discount=discount, method=method, seed=number)
+                assert found.policies is not None
+                seconds.append(time.process_time() - begin)
+        ours, theirs = (float(np.median(seconds[1:])) for seconds in spent.values())  # the first call compiles
+        rows.append((name, found.posterior.space.num_pairs, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.1f}"))
+        print(*rows[-1], flush=True)
+    text = (
+        "From a table in memory to the values of policies, 2,000 draws by either method, CPU seconds, median of "
+        f"{repeats} interleaved calls. Wanted: at most 5 times the bootstrap, which resamples readings and is wrong more often "
+        "than not ([calibration](calibration.md)).\n\n"
+    )
+    text += table(("log", "pairs", "model, CPU s", "bootstrap, CPU s", "ratio"), rows)
+    return "Fitting logs", text + "\n" + large_fit(large_states)
+
+
+def shipped_logs() -> list[tuple[str, pd.DataFrame, float | None]]:
+    folder = Path(__file__).parent.parent / "examples" / "logs"
+    return [(path.stem, pd.read_csv(path), None) for path in sorted(folder.glob("*.csv"))]
+
+
+def family_logs(seed: int = 2000, readings: int = 30) -> list[tuple[str, pd.DataFrame, float | None]]:
+    logs: list[tuple[str, pd.DataFrame, float | None]] = []
+    for family in ("near_equal", "garnet", "wide_rows", "marketing"):
+        problem = draw_problem(family, seed)
+        frame = simulate(problem, readings, np.random.default_rng(seed))
+        logs.append((f"{family}, {readings} readings a pair", frame, problem.discount))
+    return logs
+
+
+def large_fit(num_states: int, actions: int = 4, readings: int = 6, successors: int = 3) -> str:
+    """Fit a log of random rows in a process of its own, by the command line, and return what that took."""
+    rng = np.random.default_rng(0)
+    following = rng.integers(0, num_states, (num_states, actions, successors))
+    share = np.cumsum(rng.dirichlet(np.ones(successors), (num_states, actions)), axis=2)
+    mean = rng.normal(size=(num_states, actions))
+    state, action = (np.repeat(x.ravel(), readings) for x in np.indices((num_states, actions)))
+    place = np.sum(rng.random(state.size)[:, None] > share[state, action][:, :-1], axis=1)
+    frame = pd.DataFrame(
+        {
+            "state": state,
+            "action": action,
+            "reward": (mean[state, action] + rng.normal(size=state.size)).round(3),
+            "next_state": following[state, action, place],
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.csv"
+        frame.to_csv(path, index=False)
+        command = [sys.executable, "-m", "qposterior", "fit", str(path), "--json", str(Path(folder) / "answer.json")]
+        before, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        wall = time.perf_counter() - wall
+        answer = json.loads((Path(folder) / "answer.json").read_text(encoding="utf-8"))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    draws = answer["policies"]["num_draws"]["reporting"]
+    return (
+        f"{num_states:,} states with {actions} actions, {successors} random successors a pair and {readings} readings "
+        f"of each ({len(frame):,} rows), `fit log.csv --json answer.json`, compiled before: {wall:.0f} s, {cpu:.0f} "
+        f"CPU s, {after.ru_maxrss / 1e6:.1f} GB at most (wanted: a minute or two, below 4 GB); policies are valued on {draws} "
+        "draws.\n"
+    )
 
 
 def start_up(repeats: int = 7) -> tuple[str, str]:
