@@ -11,6 +11,7 @@ import pandas as pd
 
 import qposterior as qp
 
+Policy = dict[str, dict[str, float]]
 COLUMNS = ["state", "action", "reward", "next_state", "terminated", "episode"]
 LOGS = Path(__file__).parent.parent / "examples" / "logs"
 
@@ -47,6 +48,33 @@ class Case:
         mdp = qp.FiniteMDP.from_edges(edges, goal=[index(g) for g in self.goals], discount=self.discount)
         q = qp.solve(mdp).q
         return {(s, a): float(q[index(s), self.actions.index(a)]) for s, a in self.rows}
+
+    @property
+    def logged(self) -> Policy:
+        """How decisions were made: all actions of a state equally often."""
+        tried = {s: [a for state, a in self.rows if state == s] for s, _ in self.rows}
+        return {s: dict.fromkeys(actions, 1.0 / len(actions)) for s, actions in tried.items()}
+
+    def values_of(self, policy: Policy) -> dict[str, float]:
+        """Return V of a policy, {state: {action: probability}}, in every state that is no goal."""
+        states = list(policy)
+        system, right = np.eye(len(states)), np.zeros(len(states))
+        for i, state in enumerate(states):
+            for action, share in policy[state].items():
+                reward, row = self.rows[state, action]
+                right[i] += share * reward
+                for following, p in row.items():
+                    if following not in self.goals:
+                        system[i, states.index(following)] -= self.discount * share * p
+        return dict(zip(states, np.linalg.solve(system, right).tolist(), strict=True))
+
+    def q_of(self, policy: Policy) -> dict[tuple[str, str], float]:
+        """Return Q of a policy: an action now, the policy from then on."""
+        value = self.values_of(policy)
+        return {
+            pair: reward + self.discount * sum(p * value.get(following, 0.0) for following, p in row.items())
+            for pair, (reward, row) in self.rows.items()
+        }
 
     def simulate(self, seed: int, episodes: int | None = None) -> pd.DataFrame:
         rng, log = np.random.default_rng(seed), []

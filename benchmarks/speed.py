@@ -350,8 +350,8 @@ def fitting_logs(repeats: int = 5, large_states: int = 100_000) -> tuple[str, st
         print(*rows[-1], flush=True)
     text = (
         "From a table in memory to the values of policies, 2,000 draws by either method, CPU seconds, median of "
-        f"{repeats} interleaved calls. Wanted: at most 5 times the bootstrap, which resamples readings and is wrong more often "
-        "than not ([calibration](calibration.md)).\n\n"
+        f"{repeats} interleaved calls. Wanted: at most 5 times the bootstrap, which resamples readings and is wrong "
+        "more often than not ([calibration](calibration.md)).\n\n"
     )
     text += table(("log", "pairs", "model, CPU s", "bootstrap, CPU s", "ratio"), rows)
     return "Fitting logs", text + "\n" + large_fit(large_states)
@@ -401,8 +401,8 @@ def large_fit(num_states: int, actions: int = 4, readings: int = 6, successors: 
     return (
         f"{num_states:,} states with {actions} actions, {successors} random successors a pair and {readings} readings "
         f"of each ({len(frame):,} rows), `fit log.csv --json answer.json`, compiled before: {wall:.0f} s, {cpu:.0f} "
-        f"CPU s, {after.ru_maxrss / 1e6:.1f} GB at most (wanted: a minute or two, below 4 GB); policies are valued on {draws} "
-        "draws.\n"
+        f"CPU s, {after.ru_maxrss / 1e6:.1f} GB at most (wanted: a minute or two, below 4 GB); policies are valued on "
+        f"{draws} draws.\n"
     )
 
 

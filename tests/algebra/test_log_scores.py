@@ -183,7 +183,7 @@ def test_a_sweep_goes_on_where_it_was_stopped_and_forgets_what_was_judged_otherw
 
 
 def test_worked_cases_are_judged_beside_the_families_of_the_same_name(monkeypatch):
-    monkeypatch.setattr("log_calibration.judge_case", lambda name, seed: [[0.5, 1.0, 1.0, 1.0]])
+    monkeypatch.setattr("log_calibration.judge_case", lambda name, seed: [[0.5, 1.0, 1.0, 1.0, 1.0]])
     options = read_options([*ARGUMENTS, "--families", "maintenance", "--logs", "1", "--case-logs", "1"])
     tasks = list(open_tasks(options, set()))
     results = [result for task in tasks for result in judge_log(task)]
@@ -205,7 +205,7 @@ def test_the_summary_marks_what_is_below_its_bar_and_the_page_says_it(tmp_path):
     fails = dict(zip(*summarise(rows)[["method", "fails"]].to_numpy().T, strict=True))
     assert fails == {"plain": [], "bootstrap": ["advantage covered", "false gains", "log_score worse"]}
     assert "0.80!" in summary_text(rows)
-    case = {"case": "support", "seed": 1000, "pairs": [[0.9, 1.0, 1.0, 0.0], [0.1, 0.0, 1.0, 1.0]]}
+    case = {"case": "support", "seed": 1000, "pairs": [[0.9, 1.0, 1.0, 0.0, 1.0], [0.1, 0.0, 1.0, 1.0, 1.0]]}
     write_calibration_page(tmp_path / "page.md", [*rows, case], first_seed=1000, draws=40)
     page = (tmp_path / "page.md").read_text()
     assert "0.80!" in page
