@@ -292,7 +292,11 @@ def test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law():
     informed = np.array([True, True, False])
     weight = np.exp(evidence - evidence.max(axis=1, keepdims=True))
     wanted = np.exp(log_prior) * (table @ weight[0]) * (table @ weight[1])
-    of_state = [table * weight[0], table * weight[1], table]
+    capped = table.copy()  # what lies above the scale next to the most probable one is put there
+    for law in capped:
+        last = min(law.argmax() + 1, law.size - 1)
+        law[last], law[last + 1 :] = law[last:].sum(), 0.0
+    of_state = [table * weight[0], table * weight[1], capped]
     joint = np.einsum("h,ha,hb,hc->habc", wanted, *(part / part.sum(axis=1, keepdims=True) for part in of_state))
     counts, place = np.zeros(joint.shape), np.zeros(3, dtype=np.int64)
     for _ in range(20_000):

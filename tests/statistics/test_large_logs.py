@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,6 +21,8 @@ from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.model_order import order_of
 from qposterior.model.model_prior import ModelPrior
 from qposterior.world import files
+
+LOGS = Path(__file__).parents[2] / "examples" / "logs"
 
 
 def frame_of(num_states=12, num_actions=3, readings=900, seed=0):
@@ -198,3 +202,11 @@ def test_a_gain_is_also_given_under_other_priors_on_rows():
     assert all(low < other < high for other, _, _ in gains.values())
     assert all(one[1] < one[0] < one[2] for one in gains.values())
     assert qp.fit(frame_of(), discount=0.9, method="bootstrap").sensitivity == {}
+
+
+def test_what_was_never_tried_is_not_worth_anything_at_all():
+    """Nothing was compared in two of the states of this shop: V* was up to 700 times what is usual, and so were trials."""
+    found = qp.fit(LOGS / "inventory.csv", discount=0.9)
+    value = found.posterior.space.maximum(found.posterior.draws) @ found.chosen.start
+    assert value.max() < 10.0 * np.median(value)
+    assert found.next_trials(1)["expected_gain"].iloc[0] < 0.1 * np.median(value)

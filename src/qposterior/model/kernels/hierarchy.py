@@ -339,7 +339,9 @@ def draw_scale(
 ) -> float:
     """Draw the law of a scale, each state's own scale integrated out, and then the scale of every state.
 
-    `likelihood` is a log-likelihood, and is overwritten. States that are not `informed` have scales from the law alone.
+    `likelihood` is a log-likelihood, and is overwritten. States that are not `informed` have scales from the law alone,
+    at most the next larger one to the most probable: with heavy tails an action that was never tried might be worth
+    anything.
     Where the law is `given`, by its number, it is not drawn.
     """
     log_prior, table = law
@@ -372,6 +374,8 @@ def draw_scale(
         for g in range(size):
             weights[g] = table[chosen, g] * (likelihood[s, g] if informed[s] else 1.0)
         place[s] = draw_place(weights, rng)
+        if not informed[s]:
+            place[s] = min(place[s], np.argmax(weights) + 1)
     return float(chosen)
 
 
