@@ -438,6 +438,34 @@ def wide_rows(rng: np.random.Generator) -> Problem:
     return _plain(rows, reward, float(rng.uniform(0.9, 0.95)), noise)
 
 
+def wins_and_losses(rng: np.random.Generator) -> Problem:
+    """Rewards of 0 or 1: a few trials of a pair are often all alike, which says nothing of its noise."""
+    num_states, num_actions = int(rng.integers(8, 16)), int(rng.integers(3, 6))
+    rows, _ = _similar(
+        rng, num_states=num_states, num_actions=num_actions, successors=4, concentration=20.0, spread=0.0
+    )
+    chance = rng.beta(2.0, 5.0, (num_states, 1)) + rng.normal(0.0, 0.08, (num_states, num_actions))
+    chance = np.clip(chance, 0.02, 0.98)
+
+    def noise(rng: np.random.Generator, state: IntArray, action: IntArray, following: IntArray) -> FloatArray:
+        return (rng.random(state.size) < chance[state, action]) - chance[state, action]
+
+    return _plain(rows, chance, float(rng.uniform(0.9, 0.95)), noise)
+
+
+def chain(rng: np.random.Generator) -> Problem:
+    """A line whose far end pays most: one action goes back surely, the other goes on, stays or slips back."""
+    num_states = int(rng.integers(10, 19))
+    rows, reward = np.zeros((num_states, 2, num_states)), np.zeros((num_states, 2))
+    for state in range(num_states):
+        on = rng.uniform(0.5, 0.8)
+        rows[state, 0, max(state - 1, 0)] = 1.0
+        for following, share in ((state + 1, on), (state, 0.3 * (1.0 - on)), (state - 1, 0.7 * (1.0 - on))):
+            rows[state, 1, min(max(following, 0), num_states - 1)] += share
+    reward[0, 0], reward[-1, 1] = 0.2, 1.0
+    return _plain(rows, reward, float(rng.uniform(0.95, 0.98)), normal_noise(np.full((num_states, 2), 0.3)))
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
     family.__name__: family
     for family in (
@@ -457,6 +485,8 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Problem]] = {
         deterministic_rewards,
         many_actions,
         wide_rows,
+        wins_and_losses,
+        chain,
     )
 }
 NULL_FAMILIES = ("null_identical", "null_optimal")

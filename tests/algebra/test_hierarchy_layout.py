@@ -517,3 +517,21 @@ def test_pieces_follow_each_other(monkeypatch):
         np.testing.assert_array_equal(piece.facts.mean, whole.facts.mean[pair : pair + piece.facts.mean.size])
         size = piece.facts.edge_count.size
         np.testing.assert_array_equal(piece.facts.edge_count, whole.facts.edge_count[edge : edge + size])
+
+
+def test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses():
+    space, rng = plain_space(3, 2), np.random.default_rng(5)
+    steps = [(s, a, float(rng.random() < 0.4), 0) for s in range(3) for a in range(2) for _ in range(6)]
+    steps = [step for step in steps if step[:2] != (1, 1)] + [(1, 1, 0.0, 0)] * 6
+    hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(3))
+    facts, units = hierarchy.facts, hierarchy.units
+    assert not facts.is_fixed.any()
+    assert hierarchy.whole.is_skewed  # pooled within states
+    plain = record_all(space, steps).sums().reward_deviation
+    np.testing.assert_allclose(facts.deviation - plain, units.unit[space.pair_state] ** 2)
+    assert facts.deviation[3] > 0.0
+    models = qp.ModelPrior().draw(record_all(space, steps), 200, np.random.default_rng(0))
+    assert models.rewards[:, 3].std() > 0.03
+    noisy = [(s, a, r + 0.1 * rng.standard_normal(), t) for s, a, r, t in steps]
+    sums = record_all(space, noisy).sums()
+    np.testing.assert_array_equal(build_hierarchy(sums, np.zeros(3)).facts.deviation, sums.reward_deviation)

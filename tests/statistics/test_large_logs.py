@@ -205,7 +205,7 @@ def test_a_gain_is_also_given_under_other_priors_on_rows():
 
 
 def test_what_was_never_tried_is_not_worth_anything_at_all():
-    """Nothing was compared in two of the states of this shop: V* was up to 700 times what is usual, and so were trials."""
+    """Nothing was compared in some states of this shop: V* was up to 700 times what is usual, and trials as well."""
     found = qp.fit(LOGS / "inventory.csv", discount=0.9)
     value = found.posterior.space.maximum(found.posterior.draws) @ found.chosen.start
     assert value.max() < 10.0 * np.median(value)

@@ -230,7 +230,7 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     facts = Facts(
         count=sums.count.astype(float),
         mean=np.where(sums.count > 0.0, mean - noise.offset[space.pair_state], 0.0),
-        deviation=deviation,
+        deviation=noise.deviation,
         is_fixed=noise.is_fixed,
         worth=worth,
         worth_noise=_worth_noise(space, sums.count, np.maximum(squares, TINY * largest**2), within),
@@ -368,13 +368,19 @@ class _Noise:
     unit: FloatArray  # (S,)
     offset: FloatArray  # (S,)
     is_fixed: BoolArray  # (K,)
+    deviation: FloatArray  # (K,)  Σ (r − mean)², and a reading more where rewards are lumpy
     pooled: float
     spread: float
     tempering: float
 
 
 def _noise(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, is_adjusted: bool) -> _Noise:
-    """Return units of the rewards, which pairs have no noise, and how normal it is elsewhere."""
+    """Return units of the rewards, which pairs have no noise, and how normal it is elsewhere.
+
+    Rewards are lumpy where a pair that is not constant paid the same each time it was tried: they are wins and losses,
+    say, of which a few trials are often alike. That says nothing of its noise. Mean and variance go together then, as
+    they do where rewards are skewed, and each pair is given one more reading of its state's variance.
+    """
     space, count = sums.space, sums.count
     number = space.num_states
     total = sum_by(space.pair_state, count, number)
@@ -388,13 +394,17 @@ def _noise(sums: PairSums, mean: FloatArray, deviation: FloatArray, *, is_adjust
     level = (sum_by(space.pair_state, noisy, number) + 2.0 * pooled) / (sum_by(space.pair_state, freedom, number) + 2.0)
     skewness, kurtosis = (0.0, 3.0) if is_adjusted else _shape_of_noise(sums, offset)
     is_skewed = abs(skewness) > max(SKEWED, FIRMNESS * np.sqrt(6.0 / max(float(count.sum()), 1.0)))
+    is_lumpy = bool(np.any(~is_fixed & (count >= 2.0) & (noisy <= 1e-18 * everything * count))) and not is_adjusted
+    if is_lumpy:
+        noisy = np.where(is_fixed, 0.0, noisy + level[space.pair_state])
     spread = float(np.std(offset[total > 0.0])) or np.sqrt(everything or 1.0)
     return _Noise(
         unit=np.sqrt(level),
         offset=offset,
         is_fixed=is_fixed,
+        deviation=noisy,
         pooled=pooled,
-        spread=0.0 if is_skewed else max(spread, 1e-6 * np.sqrt(everything)),
+        spread=0.0 if is_skewed or is_lumpy else max(spread, 1e-6 * np.sqrt(everything)),
         tempering=min(1.0, 2.0 / max(kurtosis - 1.0, TINY)),
     )
 
