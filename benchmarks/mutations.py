@@ -38,6 +38,8 @@ WEIGHTS = "tests/algebra/test_weights.py::"
 UNITS = "tests/invariants/test_units.py::"
 TRUST = "tests/statistics/test_trust.py::"
 HONEST = "tests/statistics/test_fit_is_honest.py::"
+HIERARCHY, PARTS = "model/kernels/hierarchy.py", "tests/algebra/test_hierarchy_parts.py::"
+LARGE = "tests/statistics/test_large_logs.py::"
 SYSTEMS, COMPONENTS, OPTIMA = (f"model/kernels/{name}.py" for name in ("systems", "components", "optima"))
 MODELS = "tests/algebra/test_models.py::"
 ALL_POLICIES = MODELS + "test_the_optimum_is_that_of_all_policies"
@@ -107,7 +109,7 @@ MUTATIONS = [
     Mutation(TEMPERING, "cold.sum(axis=1) + hot.sum(axis=1)", "cold.sum(axis=1) - hot.sum(axis=1)", SAMPLERS + "test_tempering_agrees_with_exact"),
     Mutation(DIAGNOSTICS, "2.0 * pairs.sum(axis=0) - 1.0", "pairs.sum(axis=0)", "tests/algebra/test_diagnostics.py::test_effective_sample_size_of_an_autoregression_is_the_closed_form"),
     Mutation("answers.py", "return self.expectation(self.draws) if", "return self.draws.mean(axis=0) if", POSTERIORS + "test_weights_are_never_forgotten"),
-    Mutation("answers.py", "values = self.expectation(self.space.optimal_share(self.draws, ties))", "values = self.space.optimal_share(self.draws, ties).mean(axis=0)", POSTERIORS + "test_weights_are_never_forgotten"),
+    Mutation("answers.py", "np.tensordot(self.weights[part], value_fn(self.draws[part]), axes=1)", "value_fn(self.draws[part]).mean(axis=0)", POSTERIORS + "test_weights_are_never_forgotten"),
     Mutation("model/reward.py", "total = precision + 1.0 / self.prior.scale**2", "total = precision", SAMPLERS + "test_conjugate_reward_draws_have_the_closed_form_and_chains_agree"),
     Mutation(BELLMAN, "total = psi[k] + discount * value[next_state[k]]", "total = psi[k] + value[next_state[k]]", SOLVE + "test_the_quick_sweeps_are_the_general_ones"),
     Mutation(BELLMAN, "adjoint[next_state[k]] += discount * slope[k]", "adjoint[next_state[k]] -= discount * slope[k]", SOLVE + "test_the_quick_sweeps_are_the_general_ones"),
@@ -166,9 +168,9 @@ MUTATIONS = [
     Mutation('world/moments.py', 'mean=mean + c,', 'mean=mean,', 'tests/algebra/test_moments.py::test_equal_readings_have_no_spread'),
     Mutation('world/sums.py', 'rewards = rewards.copy()', 'rewards = rewards', 'tests/algebra/test_sums.py::test_copies_and_texts_have_the_same_sums'),
     Mutation('world/experience.py', 'rewards[order] if self._keeps', 'rewards if self._keeps', 'tests/algebra/test_sums.py::test_a_text_without_rewards_of_successors_still_reads'),
-    Mutation('logs/value.py', 'variance[k] / np.sqrt(variance[k] + noise[k])', 'np.sqrt(variance[k])', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
-    Mutation('logs/value.py', '0.0) * visited[state]', '0.0)', 'tests/statistics/test_fit.py::test_visits_and_worth_count_how_often_a_state_is_reached'),
-    Mutation('logs/value.py', 'expected - float(centre[pairs].max())', 'expected - float(centre[pairs].min())', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
+    Mutation('logs/value.py', 'spread / np.sqrt(spread + noise)', 'np.sqrt(spread)', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
+    Mutation('logs/value.py', '0.0) * visited[space.pair_state[pairs]]', '0.0)', 'tests/statistics/test_fit.py::test_visits_and_worth_count_how_often_a_state_is_reached'),
+    Mutation('logs/value.py', 'expected - centre[pairs].max(', 'expected - centre[pairs].min(', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
     Mutation('logs/fit.py', 'space.maximum(draws)[:, space.pair_state] - draws', 'draws - space.maximum(draws)[:, space.pair_state]', 'tests/statistics/test_fit.py::test_the_table_adds_up'),
     Mutation('logs/checks.py', 'table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()', 'np.full_like(table, table.mean())', 'tests/statistics/test_fit.py::test_a_log_with_memory_is_noticed_and_one_without_is_not'),
     Mutation('logs/checks.py', 'free += (before.size - 1) * (after.size - 1)', 'free += 40 * before.size * after.size', 'tests/statistics/test_fit.py::test_a_log_with_memory_is_noticed_and_one_without_is_not'),
@@ -278,9 +280,9 @@ MUTATIONS = [
     Mutation("front_door.py", "np.log(island_weight.mean())", "np.log(island_weight.sum())", TRUST + "test_islands_average_by_their_evidence"),
     Mutation("front_door.py", "contradiction(share, exact.prob_optimal(), space, num=post.weights.size)", "None", TRUST + "test_what_enumeration_can_reach_is_checked_by_it"),
     Mutation(ONE_LOOK, "np.where(after.contains(theta), gain, -np.inf)", "gain", TRUST + "test_noisy_readings_on_loops_at_discount_one_agree_with_enumeration"),
-    Mutation("logs/fit.py", "rows.loc[rows[\"only_action\"], \"prob_optimal\"] = np.nan", "pass", HONEST + "test_the_only_action_tried_is_not_called_best"),
+    Mutation("logs/fit.py", "rows.loc[np.diff(space.first_pair)[space.pair_state] == 1, \"prob_optimal\"] = np.nan", "pass", HONEST + "test_the_only_action_tried_is_not_called_best"),
     Mutation("logs/fit.py", "            rows[list(NUMBERS)] = np.nan", "            pass", HONEST + "test_draws_that_have_not_settled_give_no_answer"),
-    Mutation("logs/checks.py", "_sampler(post, chosen), _free_loop(chosen, post)]", "_sampler(post, chosen)]", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
+    Mutation("logs/checks.py", "checks.append(_free_loop(chosen, post))", "pass", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
     Mutation("model/tabular.py", "if self.free.size < self.num_pairs or", "if True or", TRUST + "test_modes_of_values_that_were_seen_roughly_are_found"),
     Mutation("model/starts.py", "return self._steer(moved, wanted, rng)", "return moved", TRUST + "test_modes_that_values_further_on_decide_are_found[hmc]"),
     Mutation("model/tabular.py", "if self.data.point_value.size and rewards.size:", "if False:", TRUST + "test_heavy_tails_have_modes_at_their_readings"),
@@ -301,16 +303,31 @@ MUTATIONS = [
     Mutation(OPTIMA, "if total > best:", "if total < best or choice < 0:", ALL_POLICIES),
     Mutation(OPTIMA, "bound = 0.5 * horizon * (high - low) if is_closed", "bound = 0.5 * (high - low) if is_closed", MODELS + "test_the_bound_holds_where_sweeps_stop_early"),
     Mutation(OPTIMA, "model.probability[e] > 0.0 and ", "", MODELS + "test_a_loop_that_pays_and_a_trap_are_counted_and_nothing_else_is[elimination]"),
-    Mutation("model/kernels/models.py", "shape.discount * (row[first + e] / total)", "shape.discount * row[first + e]", MODELS + "test_rows_of_single_precision_are_normalised"),
+    Mutation("model/kernels/models.py", "shape.discount * (rows[d, first[k] + e] / total)", "shape.discount * rows[d, first[k] + e]", MODELS + "test_rows_of_single_precision_are_normalised"),
     Mutation("model/model_order.py", "is_closed[component[source[~within]]] = False", "pass", ALL_POLICIES),
     Mutation("model/solve_models.py", "total += weight[number] * np.nan_to_num(slope[d])", "total += np.nan_to_num(slope[d])", VALUED + "test_slopes_are_the_derivatives_of_the_weighted_value"),
     Mutation("inference/policies.py", "reporting = np.flatnonzero(~chooses & ", "reporting = np.flatnonzero(chooses & ", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
-    Mutation("inference/policies.py", "draws=np.flatnonzero(chooses & np.isfinite(optimum))", "draws=np.flatnonzero(np.isfinite(optimum))", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
+    Mutation("inference/policies.py", "np.flatnonzero(chooses & np.isfinite(optimum))", "np.flatnonzero(np.isfinite(optimum))", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
     Mutation("inference/policies.py", "policy = judge.improved(candidates[origin])", "policy = candidates[origin]", VALUED + "test_the_recommended_policy_is_as_a_rule_the_best_of_all_by_the_mean"),
     Mutation("inference/policies.py", "np.clip(most - rank, 0.0, 1.0)", "(rank < most)", VALUED + "test_the_mean_of_the_worst_share_is_that_of_the_quantile_function"),
-    Mutation("inference/policies.py", "allowed = (better >= level)", "allowed = (better >= 0.5)", VALUED + "test_a_cautious_policy_leaves_the_usual_action_only_where_it_is_that_sure"),
+    Mutation("inference/policies.py", "self.allowed & (better >= level)", "self.allowed & (better >= 0.5)", VALUED + "test_a_cautious_policy_leaves_the_usual_action_only_where_it_is_that_sure"),
     Mutation("logs/policy_file.py", "return np.asarray(policy / total[space.pair_state])", "return policy", POLICY_FILE + "test_probabilities_in_any_order_with_other_columns_and_separators"),
     Mutation("logs/policy_file.py", "if not np.isnan(policy[k]):", "if False:", POLICY_FILE + "test_what_is_wrong_is_said_with_row_rule_and_remedy"),
+    Mutation(HIERARCHY, "noise -= ratio * covariance", "noise += ratio * covariance", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(HIERARCHY, "d * ha * ha - 2.0 * b * ha * hd + a * hd * hd) / det\n        out", "d * ha * ha + 2.0 * b * ha * hd + a * hd * hd) / det\n        out", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(HIERARCHY, "if number % 16 == 0:", "if number == 16:", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(HIERARCHY, "own, cross, rest = broad, -slope * broad,", "own, cross, rest = broad, slope * broad,", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(HIERARCHY, "scores[h] += math.log(product[h])\n    chosen", "pass\n    chosen", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
+    Mutation(HIERARCHY, "min(place[s], np.argmax(weights) + 1)", "place[s]", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
+    Mutation(HIERARCHY, "(freedom + readings) * math.log(scale + squares)", "freedom * math.log(scale + squares)", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation(HIERARCHY, "total = shape * (math.log(level) - level / centre)", "total = shape * math.log(level)", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation(HIERARCHY, "scores[i] += gammas[k, i] + noise_score", "scores[i] += noise_score", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation("model/hierarchy.py", "np.where(is_fixed, 0.0, noisy + level[space.pair_state])", "noisy", "tests/algebra/test_hierarchy_layout.py::test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses"),
+    Mutation("model/hierarchy.py", "np.repeat(first_edge[:-1] - layout.first_edge[pair], np.diff(first_seen))", "0", "tests/algebra/test_hierarchy_layout.py::test_a_piece_has_what_belongs_to_its_states"),
+    Mutation("model/model_order.py", "any(old is not new", "any(False and old is not new", LARGE + "test_an_order_is_found_once_for_models_of_one_support"),
+    Mutation("inference/trust.py", "1.0 - 0.01 / max(quantities, 1)", "0.5", LARGE + "test_chains_of_few_draws_are_trusted_unless_they_disagree"),
+    Mutation("inference/trust.py", "if reason is None and usual < 0.5 * draws:", "if False:", LARGE + "test_draws_that_repeat_each_other_are_not_trusted_however_few"),
+    Mutation("logs/fit.py", "changed = replace(prior, row_scale=scale)", "changed = replace(prior, row_scale=scale**-1.0)", LARGE + "test_a_gain_is_also_given_under_other_priors_on_rows"),
 ]  # fmt: skip
 
 

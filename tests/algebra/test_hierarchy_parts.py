@@ -221,7 +221,7 @@ def test_the_evidence_of_a_state_is_the_dense_normal_one(step, share, slope, num
 
 @pytest.mark.parametrize("is_varied", [True, False])
 @pytest.mark.parametrize("slope", [0.0, 1.0, -0.5])
-@pytest.mark.parametrize("num_actions", [2, 40])
+@pytest.mark.parametrize("num_actions", [2, 40, 600])
 def test_the_evidence_over_a_grid_is_that_of_each_of_its_scales(num_actions, slope, is_varied):
     layout, facts, units, state = one_state(num_actions, 17)
     units = units._replace(varied=np.array([is_varied]))

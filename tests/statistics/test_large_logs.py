@@ -109,9 +109,13 @@ def test_chains_of_few_draws_are_trusted_unless_they_disagree(shift, is_trusted)
 
 
 def test_draws_that_repeat_each_other_are_not_trusted_however_few():
-    space = plain_space(4, 3)
-    q = np.repeat(np.random.default_rng(8).standard_normal((4, 4, space.num_pairs)), 10, axis=1)
-    assert distrust_few(describe_draws(q, space.optimal_share(q)), space.num_pairs, space) is not None
+    """Autoregressive chains whose R-hat is fine and whose draws are worth a quarter of their number."""
+    space, rng = plain_space(4, 3), np.random.default_rng(8)
+    q = np.zeros((4, 200, space.num_pairs))
+    for i in range(1, 200):
+        q[:, i] = 0.6 * q[:, i - 1] + 0.8 * rng.standard_normal((4, space.num_pairs))
+    reason = distrust_few(describe_draws(q, space.optimal_share(q)), space.num_pairs, space)
+    assert "800 draws are worth only" in reason
 
 
 def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
@@ -193,9 +197,14 @@ def test_progress_goes_from_drawing_to_solving():
     assert 0 < done[0] < 240
 
 
-def test_a_gain_is_also_given_under_other_priors_on_rows():
-    found = qp.fit(frame_of(), discount=0.9)
+def test_a_gain_is_also_given_under_other_priors_on_rows(monkeypatch):
+    found, drawn = qp.fit(frame_of(), discount=0.9), []
+    whole = ModelPrior.draw_from
+    monkeypatch.setattr(
+        ModelPrior, "draw_from", lambda prior, *given, **named: drawn.append(prior) or whole(prior, *given, **named)
+    )
     gains = found.sensitivity
+    assert drawn == [ModelPrior(row_scale=0.125), ModelPrior(row_scale=2.0)]
     assert list(gains) == [0.125, 0.5, 2.0]
     mean, low, high = gains[0.5]
     assert mean == found.policies.gain.mean()
