@@ -168,7 +168,7 @@ MUTATIONS = [
     Mutation('world/moments.py', 'mean=mean + c,', 'mean=mean,', 'tests/algebra/test_moments.py::test_equal_readings_have_no_spread'),
     Mutation('world/sums.py', 'rewards = rewards.copy()', 'rewards = rewards', 'tests/algebra/test_sums.py::test_copies_and_texts_have_the_same_sums'),
     Mutation('world/experience.py', 'rewards[order] if self._keeps', 'rewards if self._keeps', 'tests/algebra/test_sums.py::test_a_text_without_rewards_of_successors_still_reads'),
-    Mutation('logs/value.py', 'spread / np.sqrt(spread + noise)', 'np.sqrt(spread)', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
+    Mutation('logs/value.py', 'spread / np.sqrt(spread + noise[pairs])', 'np.sqrt(spread)', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
     Mutation('logs/value.py', '0.0) * visited[space.pair_state[pairs]]', '0.0)', 'tests/statistics/test_fit.py::test_visits_and_worth_count_how_often_a_state_is_reached'),
     Mutation('logs/value.py', 'expected - centre[pairs].max(', 'expected - centre[pairs].min(', 'tests/statistics/test_fit.py::test_the_worth_of_a_reading_agrees_with_simulation'),
     Mutation('logs/fit.py', 'space.maximum(draws)[:, space.pair_state] - draws', 'draws - space.maximum(draws)[:, space.pair_state]', 'tests/statistics/test_fit.py::test_the_table_adds_up'),

@@ -74,7 +74,9 @@ class Posterior:
     @property
     def pair_mean(self) -> FloatArray:
         """``(K,)`` posterior means of Q* on the pairs."""
-        return self.expectation(self.draws) if self.exact_tables is None else np.asarray(self.exact_tables[1])
+        if self.exact_tables is not None:
+            return np.asarray(self.exact_tables[1])
+        return self.expectation_of(lambda draws: draws)
 
     def sd(self) -> FloatArray:
         """Return ``(S, A)`` posterior standard deviations."""

@@ -15,7 +15,7 @@ from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_fe
 from qposterior.logs import choices
 from qposterior.logs import fit as fitting
 from qposterior.logs.columns import LogError
-from qposterior.logs.value import NODES, WEIGHTS, _noise_variance, _state_means, visits, worth_of_readings
+from qposterior.logs.value import NODES, WEIGHTS, _noise_variance, visits, worth_of_readings
 from qposterior.model import hierarchy as hierarchies
 from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.model_order import order_of
@@ -122,7 +122,7 @@ def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
     frame = frame_of()
     usual = qp.fit(frame, discount=0.9)
     monkeypatch.setattr(fitting, "USUAL_ROWS", 1)
-    monkeypatch.setattr(fitting, "MOST_ROWS", 100 * usual.posterior.models.num_edges)
+    monkeypatch.setattr(fitting, "MANY_ROWS", 100 * usual.posterior.models.num_edges)
     few = qp.fit(frame, discount=0.9)
     assert few.posterior.draws.shape[0] == 100
     assert few.is_settled
@@ -131,6 +131,9 @@ def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
     )
     (low, high), value = (usual.policies.logged.interval, few.policies.logged.mean)
     assert low < value < high
+    monkeypatch.setattr(fitting, "MANY_ROWS", 1)
+    monkeypatch.setattr(fitting, "MOST_ROWS", 70 * usual.posterior.models.num_edges)
+    assert qp.fit(frame, discount=0.9).posterior.draws.shape[0] == 64
     monkeypatch.setattr(fitting, "MOST_ROWS", 30 * usual.posterior.models.num_edges)
     with pytest.raises(LogError, match="too many to draw 64 models"):
         qp.fit(frame, discount=0.9)
@@ -162,7 +165,7 @@ def test_the_worth_of_readings_is_that_of_a_loop_over_pairs():
     weights = post.pair_mean
     space, centre = post.space, post.pair_mean
     deviation = post.draws - centre
-    deviation = deviation - _state_means(space, deviation)
+    deviation -= np.repeat(np.add.reduceat(deviation, space.first_pair[:-1], axis=1) / 3.0, 3, axis=1)
     noise, visited = _noise_variance(post, chosen), visits(post, chosen, weights)
     wanted = np.zeros(space.num_pairs)
     for k in range(space.num_pairs):

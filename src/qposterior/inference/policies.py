@@ -26,11 +26,11 @@ LEVEL = 0.90
 MOST_SINGLES = 8
 """States that a pass of improvement tries one by one after all prefixes of its list have failed."""
 
-MOST_TRIALS, FEWEST_TRIALS, MOST_WORK, SLOPE_TRIALS = 300, 3, 4 * 10**8, 2
+MOST_TRIALS, FEWEST_TRIALS, MOST_WORK, SLOPE_TRIALS = 300, 3, 2 * 10**8, 2
 """Changes that are tried in all, by the number of draws times edges: a few in the largest problems. To find which ones
 are promising takes as long as so many of them."""
 
-MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 16
+MOST_JUDGED, FEWEST_JUDGED = 30_000_000, 12
 """Draws times edges that policies are compared on, and the fewest draws: beyond 30,000 edges not all that choose."""
 
 VALUE_TOLERANCE = 1e-7

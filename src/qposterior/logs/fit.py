@@ -42,9 +42,10 @@ MOST_ESS = 2000
 MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 """Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
 
-USUAL_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 400_000_000, 64
-"""Probabilities of rows over all models that are drawn: 0.4 GB, up to 1.6 GB in a temporary file where fewer than
-`ENOUGH_MODELS` models would be left, and the fewest models that say anything: P(best) is then known to 0.06."""
+USUAL_ROWS, MANY_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 280_000_000, 400_000_000, 64
+"""Probabilities of rows over all models that are drawn: 0.4 GB; 1.1 GB, in a temporary file, where fewer than
+`ENOUGH_MODELS` models would be left; up to 1.6 GB where fewer than `FEWEST_MODELS` would be left, the fewest that say
+anything: P(best) is then known to 0.06."""
 
 DRAWING = 0.6
 """Share of the work that it is to draw models; the rest is to solve them."""
@@ -268,14 +269,15 @@ class Fit:
 
     def to_dict(self) -> dict[str, Any]:
         """Return `{settings, policies, rows, policy, diagnostics}` as plain data."""
-        rows = self.table.to_dict(orient="records")
+        table = self._table
+        columns = [[_or_none(value) for value in table[name].tolist()] for name in table]
         diagnostics = {
             k: _or_none(v) for k, v in self.posterior.diagnostics.items() if isinstance(v, int | float | bool | str)
         }
         return {
             "settings": self.chosen.describe() | {"source": self.source, "rows_read": self.log.num_rows},
             "policies": None if self.policies is None else self.policies.to_dict(),
-            "rows": [{str(k): _or_none(v) for k, v in row.items()} for row in rows],
+            "rows": [dict(zip(ROW_COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)],
             "policy": self.policy,
             "diagnostics": diagnostics
             | {
@@ -362,7 +364,8 @@ def _model_posterior(chosen: Chosen, settings: FitSettings, path: object, progre
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
     edges = num_edges(sums)
-    num = min(settings.num_draws, max(USUAL_ROWS // edges, min(ENOUGH_MODELS, MOST_ROWS // edges)))
+    few = max(MANY_ROWS // edges, min(FEWEST_MODELS, MOST_ROWS // edges))
+    num = min(settings.num_draws, max(USUAL_ROWS // edges, min(ENOUGH_MODELS, few)))
     num -= num % CHAINS_OF_MODELS
     if num < min(settings.num_draws, FEWEST_MODELS):
         raise LogError(

@@ -45,21 +45,19 @@ def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> F
     times the visits to the state under the policy that takes the actions of largest weight.
     """
     space = post.space
-    centre = post.pair_mean
-    deviation = post.draws - centre
-    if post.models is not None:
-        deviation = deviation - _state_means(space, deviation)
-    variance = post.expectation(deviation**2)
-    noise = _noise_variance(post, chosen)
+    centre, noise = post.pair_mean, _noise_variance(post, chosen)
     visited = visits(post, chosen, weights)
-    told = variance > 1e-18
-    spread = np.where(told, variance, 1.0)
-    moved = np.where(told, spread / np.sqrt(spread + noise), 0.0)  # sd of the change of E θ_k
     gain = np.zeros(space.num_pairs)
-    for pairs in _by_number_of_actions(space, visited >= 1e-12):
-        of_state = deviation[:, pairs]  # (N, states, actions)
-        covariance = np.einsum("n,nsi,nsj->sij", post.weights, of_state, of_state)
-        slopes = moved[pairs][..., None] * covariance / spread[pairs][..., None]
+    for pairs in _by_number_of_actions(space, visited >= 1e-12, post.weights.size):
+        deviation = post.draws[:, pairs] - centre[pairs]  # (N, states, actions)
+        if post.models is not None:
+            deviation = deviation - deviation.mean(axis=2, keepdims=True)
+        covariance = np.einsum("n,nsi,nsj->sij", post.weights, deviation, deviation)
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        told = variance > 1e-18
+        spread = np.where(told, variance, 1.0)
+        moved = np.where(told, spread / np.sqrt(spread + noise[pairs]), 0.0)  # sd of the change of E θ_k
+        slopes = moved[..., None] * covariance / spread[..., None]
         after = centre[pairs][:, None, None, :] + NODES[:, None] * slopes[:, :, None, :]
         expected = after.max(axis=3) @ (WEIGHTS / WEIGHTS.sum())
         better = expected - centre[pairs].max(axis=1, keepdims=True)
@@ -67,13 +65,13 @@ def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> F
     return gain
 
 
-def _by_number_of_actions(space: StateActionSpace, wanted: BoolArray) -> Iterator[IntArray]:
+def _by_number_of_actions(space: StateActionSpace, wanted: BoolArray, num_draws: int) -> Iterator[IntArray]:
     """Yield ``(n, A)`` the pairs of some states that have A actions each, two or more, for every such A."""
     number = np.diff(space.first_pair)
     for actions in np.unique(number[number >= 2]).tolist():
         states = np.flatnonzero((number == actions) & wanted)
         pairs = space.first_pair[states][:, None] + np.arange(actions)
-        size = max(1, BLOCK // (actions**2 * NODES.size))
+        size = max(1, BLOCK // (actions * max(actions * NODES.size, num_draws)))
         yield from (pairs[first : first + size] for first in range(0, len(pairs), size))
 
 
@@ -95,13 +93,6 @@ def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     observed: IntArray = seen.observed_pairs
     noise[observed] += space.discount**2 * np.maximum(spread, 0.0)
     return noise
-
-
-def _state_means(space: StateActionSpace, values: FloatArray) -> FloatArray:
-    """Return ``(N, K)`` the mean of the values over the actions of the state."""
-    states = space.deciding_states
-    number = np.diff(space.first_pair)[states]
-    return np.repeat(np.add.reduceat(values, space.first_pair[states], axis=1) / number, number, axis=1)
 
 
 def _pooled_variance(chosen: Chosen) -> FloatArray:
