@@ -27,7 +27,7 @@ from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict
 from qposterior.model.reward import RewardTarget
-from qposterior.model.solve_models import solve_ending
+from qposterior.model.solve_models import TOLERANCE, solve_ending
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.model.target import Target
 from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool, UncertainTarget
@@ -62,6 +62,9 @@ MOST_NAMED_STATES = 2000
 FEWEST_MODELS = 50
 ENOUGH_MODELS = 400
 """Models from which P(optimal) is known to 0.025 everywhere, as is asked of other methods."""
+
+FEW_TOLERANCE = 1e-6
+"""Of Q* in large problems, relative to its spread: few draws know it to a tenth of that at best."""
 
 MOST_Q = 20_000_000
 """Values of Q* of models that are held in double precision, and looked at in one go."""
@@ -221,7 +224,8 @@ def solved_posterior(
     """
     size = models.num_draws, models.space.num_pairs
     out = np.empty(size, dtype=np.float32 if size[0] * size[1] > MOST_Q else np.float64)
-    solutions = solve_ending(models, out=out, progress_fn=progress_fn)
+    tolerance = FEW_TOLERANCE if are_few else TOLERANCE
+    solutions = solve_ending(models, tolerance=tolerance, out=out, progress_fn=progress_fn)
     left_out = solutions.num_unsolved / models.num_draws
     chain = np.arange(models.num_draws) * chains // models.num_draws
     choosing = np.zeros(models.num_draws, dtype=bool)

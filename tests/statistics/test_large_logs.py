@@ -133,9 +133,9 @@ def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
     assert low < value < high
     monkeypatch.setattr(fitting, "MANY_ROWS", 1)
     monkeypatch.setattr(fitting, "MOST_ROWS", 70 * usual.posterior.models.num_edges)
-    assert qp.fit(frame, discount=0.9).posterior.draws.shape[0] == 64
+    assert qp.fit(frame, discount=0.9).posterior.draws.shape[0] == 56
     monkeypatch.setattr(fitting, "MOST_ROWS", 30 * usual.posterior.models.num_edges)
-    with pytest.raises(LogError, match="too many to draw 64 models"):
+    with pytest.raises(LogError, match="too many to draw 56 models"):
         qp.fit(frame, discount=0.9)
 
 

@@ -42,10 +42,10 @@ MOST_ESS = 2000
 MOST_NUMBERS, MOST_KEPT, FEWEST = 150_000_000, 40_000_000, 100
 """Numbers held by the chains (1.2 GB) and by the draws that are kept, and the least of either that says anything."""
 
-USUAL_ROWS, MANY_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 280_000_000, 400_000_000, 64
-"""Probabilities of rows over all models that are drawn: 0.4 GB; 1.1 GB, in a temporary file, where fewer than
+USUAL_ROWS, MANY_ROWS, MOST_ROWS, FEWEST_MODELS = 100_000_000, 240_000_000, 400_000_000, 56
+"""Probabilities of rows over all models that are drawn: 0.4 GB; 1 GB, in a temporary file, where fewer than
 `ENOUGH_MODELS` models would be left; up to 1.6 GB where fewer than `FEWEST_MODELS` would be left, the fewest that say
-anything: P(best) is then known to 0.06."""
+anything: P(best) is then known to 0.07."""
 
 DRAWING = 0.6
 """Share of the work that it is to draw models; the rest is to solve them."""

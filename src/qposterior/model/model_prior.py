@@ -35,7 +35,7 @@ CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 60, 40, 120
 """Sweeps that are thrown away, and the length of the first run, which guesses what successors are worth."""
 
-GIVEN_WARM_UP = 5
+GIVEN_WARM_UP = 4
 """Sweeps of a state that are thrown away where hyper-parameters are given."""
 
 FIRST_WORK, FEWEST_FIRST = 4_000_000, 8

@@ -68,7 +68,11 @@ def solve_models(
 
 
 def solve_ending(
-    models: ModelDraws, *, out: FloatArray | None = None, progress_fn: Callable[[float], None] = lambda share: None
+    models: ModelDraws,
+    *,
+    tolerance: float = TOLERANCE,
+    out: FloatArray | None = None,
+    progress_fn: Callable[[float], None] = lambda share: None,
 ) -> Solutions:
     r"""Return Q* as `solve_models` does; at discount 1 also without those models in which hardly any episode ends.
 
@@ -76,11 +80,11 @@ def solve_ending(
     steps that the best decisions of a model take are (V*(r) − V*(r − ε)) / ε, up to those that a price of ε a step
     changes; a model in which they are `LONG` times as many as in the median model counts as one without a solution.
     """
-    solutions = ModelSolver(models).solve(out=out, progress_fn=progress_fn)
+    solutions = ModelSolver(models, tolerance).solve(out=out, progress_fn=progress_fn)
     if models.space.discount < 1.0 or not solutions.solved.any():
         return solutions
     price = STEP_PRICE * (float(np.abs(models.rewards).mean()) or 1.0)
-    priced = ModelSolver(replace(models, rewards=models.rewards - price)).solve()
+    priced = ModelSolver(replace(models, rewards=models.rewards - price), tolerance).solve()
     value, lower = models.space.maximum(solutions.q), models.space.maximum(priced.q)
     steps = ((value - lower) / price).max(axis=1)
     with np.errstate(invalid="ignore"):  # no solution: nan
