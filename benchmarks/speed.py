@@ -350,8 +350,8 @@ def fitting_logs(repeats: int = 5, large_states: int = 100_000) -> tuple[str, st
         print(*rows[-1], flush=True)
     text = (
         "From a table in memory to the values of policies, 2,000 draws by either method, CPU seconds, median of "
-        f"{repeats} interleaved calls. Wanted: at most 5 times the bootstrap, which resamples readings and is wrong "
-        "more often than not ([calibration](calibration.md)).\n\n"
+        f"{repeats} interleaved calls. Wanted: at most 5 times the bootstrap, whose intervals hold the truth far less "
+        "often ([calibration](calibration.md)).\n\n"
     )
     text += table(("log", "pairs", "model, CPU s", "bootstrap, CPU s", "ratio"), rows)
     return "Fitting logs", text + "\n" + large_fit(large_states)
