@@ -21,6 +21,7 @@ TARGET = "model/target.py"
 DENSITIES = "tests/algebra/test_densities.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
 SOLVE = "tests/algebra/test_bellman_solve.py::"
+PLAIN, PLAIN_TESTS = "model/plain.py", "tests/algebra/test_plain.py::"
 PIECES = "tests/algebra/test_piecewise.py::"
 SAMPLERS = "tests/statistics/test_samplers.py::"
 POSTERIORS = "tests/contract/test_posteriors.py::"
@@ -124,7 +125,7 @@ MUTATIONS = [
     Mutation(CLOUD, "self.log_evidence += float(top) + log_sum", "self.log_evidence += float(top) + 0.9 * log_sum", ANNEALED + "test_weights_alone_are_right_without_any_move_or_resampling"),
     Mutation(CLOUD, "total = self.log_weights + (gain - top)", "total = -np.log(self.log_weights.size) + (gain - top)", ANNEALED + "test_weights_alone_are_right_without_any_move_or_resampling"),
     Mutation(CLOUD, "self.log_weights = np.full(index.size, -np.log(index.size))", "self.log_weights = self.log_weights[index] - np.log(np.exp(self.log_weights[index]).sum())", ANNEALED + "test_resampled_particles_are_equally_weighted_and_the_evidence_stays"),
-    Mutation(CLOUD, "ndtri(below * ndtr(", "ndtri(ndtr(", ANNEALED + "test_prior_draws_below_a_wall_are_a_truncated_normal"),
+    Mutation("model/prior.py", "ndtri(below * ndtr(", "ndtri(ndtr(", ANNEALED + "test_prior_draws_below_a_wall_are_a_truncated_normal"),
     Mutation(ONE_STEP, "ess_after < settings.resample_below * cloud.log_weights.size", "ess_after > settings.resample_below * cloud.log_weights.size", ANNEALED + "test_the_adaptive_update_follows_its_rules"),
     Mutation(ONE_STEP, "find_resampling(settings.resampling)(cloud.weights, rng, num)", "find_resampling(settings.resampling)(np.full(cloud.log_weights.size, 1.0 / cloud.log_weights.size), rng, num)", ANNEALED + "test_stages_one_to_three_reach_the_posterior_at_a_tolerance[acyclic-q-0.3]"),
     Mutation(ADAPTATION, "0.5 * total[-1]", "0.9 * total[-1]", ADAPT + "test_the_step_bound_is_the_weighted_median_regression"),
@@ -139,8 +140,18 @@ MUTATIONS = [
     Mutation(ANNEALED_FILE, "target.q_residuals(self.cloud.theta) ** 2", "np.abs(target.q_residuals(self.cloud.theta))", ANNEALED + "test_the_bellman_error_is_the_weighted_mean_of_squared_residuals"),
     Mutation(ANNEALED_FILE, "found**-2.0", "found**-1.0", ANNEALED + "test_noisy_readings_are_annealed_by_their_likelihood[q]"),
     Mutation("model/likelihood.py", "weight[old_rows] = (1.0 - share) * old.num_readings", "weight[old_rows] = old.num_readings", NEXT + "test_blended_readings_have_the_blended_log_likelihood"),
+    Mutation(PLAIN, "slope[np.arange(theta.shape[0])[:, None], chosen] -=", "slope[np.arange(theta.shape[0])[:, None], chosen] +=", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[QTarget-gaussian kernel-gaussian-looping]"),
+    Mutation(PLAIN, "density = np.stack([total, -log_det], axis=1)", "density = np.stack([total, log_det], axis=1)", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[BellmanTarget-exact-gaussian-looping]"),
+    Mutation(PLAIN, "        grad = grad * unit\n", "        grad = grad + 0.0\n", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[BellmanTarget-gaussian noise, learned-gaussian-looping]"),
+    Mutation(PLAIN, "np.log(unit).sum(axis=1) + part", "part", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[BellmanTarget-gaussian noise, learned-gaussian-looping]"),
+    Mutation(PLAIN, "    particles.pull_backs(target.tables, target.layout, psi, slope)\n", "", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[BellmanTarget-exact-gaussian-looping]"),
+    Mutation(PLAIN, "* (1.0 + t**2) / (1.0 - t**2) ** 2", "/ (1.0 - t**2) ** 2", PLAIN_TESTS + "test_quadrature_gives_the_integral_of_the_gaussian_pieces[gaussian-looping]"),
+    Mutation(PLAIN, "PANELS, NODES, DEEPEST = 16, 8, 14", "PANELS, NODES, DEEPEST = 16, 8, 2", PLAIN_TESTS + "test_quadrature_gives_the_integral_of_the_gaussian_pieces[gaussian-looping]"),
+    Mutation("model/likelihood.py", "total, grad = self.share * total, self.share * grad", "total, grad = total, self.share * grad", PLAIN_TESTS + "test_a_blend_of_readings_is_linear_in_the_log_likelihood"),
+    Mutation("inference/smc/annealed.py", "share=power)", "share=1.0)", "tests/statistics/test_own_parts.py::test_noise_of_ones_own_has_the_evidence_of_the_exact_one"),
+    Mutation(ONE_LOOK, "not led_to and not target.is_plain and", "not led_to and", "tests/statistics/test_own_parts.py::test_one_look_updates_have_the_right_probabilities_and_evidence[acyclic-related]"),
     Mutation(ONE_LOOK, "after.log_density(x).sum(axis=1) - log_integral", "after.log_density(x).sum(axis=1)", LOOK + "test_weights_alone_are_right_without_any_move_or_resampling"),
-    Mutation(ONE_LOOK, "-0.5 * z**2 - np.log(self.prior.scale)", "-0.5 * z**2", LOOK + "test_alone_pairs_have_the_prior_density_as_weight"),
+    Mutation(ONE_LOOK, "-0.5 * z**2 - np.log(scale)", "-0.5 * z**2", LOOK + "test_alone_pairs_have_the_prior_density_as_weight"),
     Mutation(ONE_LOOK, "after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)", "after.log_likelihood(theta, log_scale)", LOOK + "test_noisy_readings_arrive_in_parts"),
     Mutation("inference/smc/resampling.py", "(np.arange(num) + rng.random()) / num)", "(np.arange(num) + rng.random()) / (num + 1))", LOOK + "test_every_resampling_scheme_is_unbiased[systematic]"),
     Mutation("agents/posterior_sampling.py", "self._rng.choice(cloud.theta.shape[0], p=cloud.weights)", "self._rng.choice(cloud.theta.shape[0])", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),

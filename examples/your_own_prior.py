@@ -1,55 +1,48 @@
-"""Your own prior: a target whose prior is not among the library's, sampled by HMC and checked by weights.
+"""Your own prior: two methods, and every sampler takes it.
 
 The library's priors on Q are independent. Suppose you hold that the actions of one state are worth about the same, so
-that one bad action makes its neighbours suspect: their values are correlated. `QTarget` is the posterior under a
-Gaussian prior; a subclass with another log-density and gradient is sampled by those.
+that one bad action makes its neighbours suspect: their values are correlated.
 """
 
 import numpy as np
 
 import qposterior as qp
-from qposterior.inference.hmc import run_hmc
-from qposterior.model.likelihood import Tolerance
-from qposterior.model.tabular import QTarget
 
-BASE = qp.GaussianPrior(scale=4.0)  # wider than ours in every direction: the weights below are bounded
-SCALE, SHARED = 3.0, 0.75  # ours: sd of a value, and the correlation of the actions of one state
-SETTINGS = {"tolerance": 0.3, "method": "exact", "coordinates": "q"}
+SCALE, SHARED = 3.0, 0.75  # sd of a value, and the correlation of the actions of one state
 
 
-class RelatedActions(QTarget):
-    """The posterior under `BASE` times the ratio of the two priors: the posterior under ours."""
+class RelatedActions:
+    """Normal values, correlated within a state."""
 
-    def __init__(self, seen: qp.Experience, tolerance: float) -> None:
-        super().__init__(seen, BASE, Tolerance(tolerance=tolerance))
-        related = seen.space.pair_state[:, None] == seen.space.pair_state
-        self.precision = np.linalg.inv(SCALE**2 * (SHARED * related + (1.0 - SHARED) * np.eye(len(related))))
+    def covariance(self, space):
+        """Return the covariance of the values of all pairs."""
+        related = space.pair_state[:, None] == space.pair_state
+        return SCALE**2 * (SHARED * related + (1.0 - SHARED) * np.eye(space.num_pairs))
 
-    def log_prior_ratio(self, x):
-        """Return log of ours / base, up to a constant, and its gradient."""
-        slope = x / BASE.scale**2 - x @ self.precision
-        return 0.5 * np.sum(x * slope, axis=1), slope
+    def log_density_and_grad(self, theta, space):
+        """Return the log-densities of (N, pairs) values, and their gradients."""
+        slope = -np.linalg.solve(self.covariance(space), theta.T).T
+        log_norm = -0.5 * np.linalg.slogdet(2.0 * np.pi * self.covariance(space))[1]
+        return 0.5 * np.sum(theta * slope, axis=1) + log_norm, slope
 
-    def log_density_and_grad(self, x):
-        """Return both columns of the log-density (the second is 0 without jumps) and the gradient."""
-        density, grad = super().log_density_and_grad(x)
-        ratio, slope = self.log_prior_ratio(x)
-        return density + ratio[:, None] * [1.0, 0.0], grad + slope
+    def draw(self, num, space, rng):
+        """Return (num, pairs) draws."""
+        return rng.multivariate_normal(np.zeros(space.num_pairs), self.covariance(space), num)
 
 
 if __name__ == "__main__":
     edges = [(0, 0, 1, 1.0, 0.0), (0, 1, 2, 1.0, 0.0), *((room, a, 3, 1.0, -4.0) for room in (1, 2) for a in (0, 1))]
     seen = qp.Experience.of_pairs(qp.FiniteMDP.from_edges(edges, goal=[3]), [(0, 0), (0, 1), (1, 0)])
-    target = RelatedActions(seen, tolerance=SETTINGS["tolerance"])
-    chains = run_hmc(target, np.random.default_rng(1), qp.HMCSettings(min_ess=2000))
-    theta = target.to_q(chains.draws.reshape(-1, target.num_coordinates))
-    # The check: independent draws under the base prior, weighted by the same ratio. No chain, no gradient.
-    base = qp.posterior(seen, prior=BASE, particles=50_000, **SETTINGS)
-    weights = np.exp(target.log_prior_ratio(base.draws)[0])
-    alone = qp.posterior(seen, prior=qp.GaussianPrior(scale=SCALE), **SETTINGS)
-    print(f"R-hat {chains.diagnostics['max_r_hat']:.3f}, effective draws {chains.diagnostics['min_bulk_ess']:.0f}")
-    print("P(the first action is best)   independent   related, by HMC   related, by weights")
+    mine = RelatedActions()
+    by_hmc = qp.posterior(seen, prior=mine, method="hmc", particles=4000)
+    by_smc = qp.posterior(seen, prior=mine, method="smc", particles=4000)
+    alone = qp.posterior(seen, prior=qp.GaussianPrior(scale=SCALE), method="exact")
+    # The check: independent draws under a wider prior, weighted by the ratio of the two. No chain, no gradient.
+    base = qp.GaussianPrior(scale=4.0)
+    drawn = qp.posterior(seen, prior=base, method="exact", particles=50_000)
+    ratio = [prior.log_density_and_grad(drawn.draws, seen.space)[0] for prior in (mine, base)]
+    check = drawn.reweight(ratio[0] - ratio[1])
+    print("P(the first action is best)   independent   related: hmc      smc   by weights")
     for state, name in enumerate(["fork", "room with a bad action", "room not seen"]):
-        hmc, drawn = (q[:, 2 * state] > q[:, 2 * state + 1] for q in (theta, base.draws))
-        check = np.average(drawn, weights=weights)
-        print(f"  {name:26s} {alone.prob_optimal(state)[0]:12.3f} {hmc.mean():17.3f} {check:21.3f}")
+        values = [post.prob_optimal(state)[0] for post in (alone, by_hmc, by_smc, check)]
+        print(f"  {name:26s} {values[0]:12.3f} {values[1]:14.3f} {values[2]:8.3f} {values[3]:12.3f}")

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import Policy
     from qposterior.logs.fit import Fit, fit
-    from qposterior.model.likelihood import Noise
+    from qposterior.model.likelihood import Noise, NoiseModel
     from qposterior.model.model_prior import ModelPrior
-    from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
+    from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior
     from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool
     from qposterior.world.experience import Experience
     from qposterior.world.mdp import FiniteMDP
@@ -66,8 +66,10 @@ _HOME = {
     "MoveSettings": "inference.smc.one_step",
     "OneLookSettings": "inference.smc.one_look",
     "Noise": "model.likelihood",
+    "NoiseModel": "model.likelihood",
     "Posterior": "answers",
     "PosteriorSamplingAgent": "agents.posterior_sampling",
+    "Prior": "model.prior",
     "RewardPrior": "model.prior",
     "DirichletRows": "model.uncertain",
     "SimulatedRows": "model.uncertain",
@@ -114,10 +116,12 @@ __all__ = [
     "MoveSettings",
     "NoUniqueSolutionError",
     "Noise",
+    "NoiseModel",
     "OneLookSettings",
     "Policy",
     "Posterior",
     "PosteriorSamplingAgent",
+    "Prior",
     "QPosteriorError",
     "RewardPrior",
     "Run",

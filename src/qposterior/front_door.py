@@ -21,11 +21,11 @@ from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.inference.trust import ISLANDS, compare_islands, contradiction, describe_draws, distrust, distrust_few
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance
+from qposterior.model.likelihood import Likelihood, Noise, NoiseModel, Tolerance, check_noise, noise_to_dict
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
-from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict
+from qposterior.model.prior import GaussianPrior, Prior, RewardPrior, check_prior, prior_to_dict, typical
 from qposterior.model.reward import RewardTarget
 from qposterior.model.solve_models import TOLERANCE, solve_ending
 from qposterior.model.tabular import BellmanTarget, QTarget
@@ -89,14 +89,14 @@ FREE_LOOP = 3.0
 def posterior(
     seen: Experience,
     *,
-    prior: Prior | None = None,
+    prior: Prior | RewardPrior | ModelPrior | None = None,
     tolerance: float | FloatArray = 0.0,
     method: str = "hmc",
     coordinates: str = "bellman",
     particles: int = 1000,
     seed: Any = 0,
     kernel: str = "gaussian",
-    noise: Noise | None = None,
+    noise: Noise | NoiseModel | None = None,
     transitions: TransitionTable | DirichletRows | SimulatedRows | SimulatorPool | str | None = None,
     features: FloatArray | None = None,
     settings: HMCSettings | AnnealedSettings | OneLookSettings | None = None,
@@ -106,9 +106,10 @@ def posterior(
     """Return the posterior of Q* given an experience.
 
     - `prior`: `GaussianPrior` (default), `BoundedPrior`, or `RewardPrior` (needs `transitions`, the rows of all pairs).
+      A prior of one's own is any object with the two methods of `qposterior.Prior`; hmc, tempering and smc take it.
       A `ModelPrior` draws models and solves each: it takes `particles`, `seed`, and "empirical" transitions.
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
-      rewards that are readings around a mean; then there is no tolerance.
+      rewards that are readings around a mean, or one's own (`qposterior.NoiseModel`); then there is no tolerance.
     - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
       tolerance 0 one pair after the other with exact weights; at a positive tolerance, or with noise, the paper's
       annealed sampler).
@@ -148,7 +149,7 @@ def posterior(
         "prior": prior_to_dict(prior),
         "tolerance": np.asarray(tolerance).tolist() if noise is None else None,
         "kernel": kernel if noise is None else None,
-        "noise": None if noise is None else {"kind": noise.kind, "scale": noise.scale, "degrees": noise.degrees},
+        "noise": None if noise is None else noise_to_dict(noise),
         "coordinates": coordinates,
         "observed": seen.num_observed,
     }
@@ -188,7 +189,7 @@ def posterior(
                 'method="tempering" needs a positive tolerance to start from; at tolerance 0, or with noise, use '
                 'method="hmc" in Bellman coordinates'
             )
-        rungs = ladder(coldest, prior.scale, seen.num_observed)
+        rungs = ladder(coldest, typical(prior, seen.space)[1], seen.num_observed)
         target = make_target(coldest)
         chains = run_tempering(make_target, rungs, rng, chain_settings, progress_fn=progress_fn, min_draws=particles)
     sampled = _chain_posterior(target, chains, method, particles, seen, described)
@@ -294,7 +295,7 @@ def _announced(post: Posterior) -> Posterior:
 def _scouted(
     post: Posterior,
     seen: Experience,
-    prior: GaussianPrior | BoundedPrior,
+    prior: Prior,
     likelihood: Likelihood,
     rng: np.random.Generator,
 ) -> Posterior:
@@ -340,7 +341,7 @@ def _check_each(given: dict[str, Any]) -> None:
     for name in ("particles", "max_cells"):
         check_count(name, given[name])
     if given["noise"] is not None:
-        check_type("noise", given["noise"], Noise)
+        check_noise(given["noise"])
     if given["transitions"] is not None:
         kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
         check_type("transitions", given["transitions"], kinds)
@@ -392,7 +393,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
 
 
 def _unknown_rows(
-    seen: Experience, transitions: Any, prior: Prior, method: str, coordinates: str
+    seen: Experience, transitions: Any, prior: Any, method: str, coordinates: str
 ) -> DirichletRows | SimulatedRows | None:
     """Return what is believed of rows that are not known, None where they are."""
     if isinstance(transitions, str):
@@ -504,7 +505,7 @@ def _chain_posterior(
 
 def _sequential_posterior(
     seen: Experience,
-    prior: GaussianPrior | BoundedPrior,
+    prior: Prior,
     likelihood: Likelihood,
     particles: int,
     rng: np.random.Generator,
@@ -520,7 +521,7 @@ def _sequential_posterior(
     kind = BellmanTarget if coordinates == "bellman" else QTarget
     kind(seen, prior, likelihood)  # traps, loops that pay and the like are named before anything is sampled
     # With noise the readings are annealed too: from the prior to all of them at once the weights would collapse.
-    is_annealed = isinstance(likelihood, Noise) or not likelihood.is_exact
+    is_annealed = not (isinstance(likelihood, Tolerance) and likelihood.is_exact)
     checked: AnnealedSettings | OneLookSettings | None
     if is_annealed:
         checked = annealed = _settings_of(AnnealedSettings, settings)
@@ -618,7 +619,7 @@ def _reward_posterior(
     )
 
 
-def free_loop(seen: Experience, prior: GaussianPrior | BoundedPrior, *, at_most: float = np.inf) -> IntArray:
+def free_loop(seen: Experience, prior: Prior, *, at_most: float = np.inf) -> IntArray:
     """Return the pairs of seen loops of reward about 0 that a discount below 1 makes look optimal, if any.
 
     On a closed loop of n steps the density gains 1/(1 − γⁿ) over what leaves it; the rewards that this favours are
@@ -628,8 +629,9 @@ def free_loop(seen: Experience, prior: GaussianPrior | BoundedPrior, *, at_most:
     space = seen.space
     if space.discount == 1.0 or seen.num_observed == 0:
         return np.empty(0, dtype=np.int64)
-    limit = FREE_LOOP * (1.0 - space.discount) * prior.scale
-    is_near = np.abs(seen.reward_mean - (1.0 - space.discount) * prior.mean) <= limit
+    mean, scale = typical(prior, space)
+    limit = FREE_LOOP * (1.0 - space.discount) * scale
+    is_near = np.abs(seen.reward_mean - (1.0 - space.discount) * mean) <= limit
     full = seen.table().spread(seen.observed_pairs, space.num_pairs)
     small = seen.observed & is_near & (np.abs(seen.reward_mean) <= at_most)
     inside = inescapable_set(space, full, small)

@@ -63,17 +63,25 @@ def check_bandit(printed):
 
 def check_your_own_prior(printed):
     for name in ("fork", "room with a bad action", "room not seen"):
-        alone, by_chains, by_weights = numbers(lines(printed, name)[0])
+        alone, by_chains, by_particles, by_weights = numbers(lines(printed, name)[0])
         assert by_chains == pytest.approx(by_weights, abs=0.05)
+        assert by_particles == pytest.approx(by_weights, abs=0.05)
         # Where nothing was seen the actions are alike under either prior; elsewhere the priors disagree.
         assert (abs(alone - by_weights) > 0.05) == (name != "room not seen")
+
+
+def check_your_own_noise(printed):
+    (exact,) = numbers(lines(printed, "delays, by a grid")[0])
+    for method in ("hmc", "smc"):
+        assert numbers(lines(printed, f"delays, {method}")[0])[0] == pytest.approx(exact, abs=0.07)
+    assert numbers(lines(printed, "gaussian, hmc")[0])[0] < 0.5 < exact
 
 
 CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
 
 
-def test_there_are_six_examples_and_each_is_checked():
-    assert len(SCRIPTS) == 6
+def test_there_are_seven_examples_and_each_is_checked():
+    assert len(SCRIPTS) == 7
     assert sorted(CHECKS) == [script.stem for script in SCRIPTS]
 
 

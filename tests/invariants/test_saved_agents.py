@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import qposterior as qp
+from own_parts import RelatedActions
 from qposterior.agents.protocol import Observation
 from qposterior.experiments.explore import make_world
 from qposterior.model.kernels import compile as compiled
@@ -130,3 +131,20 @@ def test_states_may_be_numpy_integers_and_other_generators_are_refused(tmp_path)
     other = qp.PosteriorSamplingAgent(sea.space, seed=np.random.Generator(np.random.Philox(1)))
     with pytest.raises(qp.InvalidInputError, match="Philox"):
         other.save(tmp_path / "other.npz")
+
+
+def test_an_agent_with_a_prior_of_ones_own_is_saved_and_goes_on_when_the_prior_is_given_again(tmp_path):
+    mdp = qp.make_environment("deep-sea", depth=3)
+    mine = RelatedActions()
+    agent = qp.PosteriorSamplingAgent(mdp.space, prior=mine, particles=10, seed=1)
+    qp.explore(agent, mdp, episodes=2, seed=0)
+    agent.save(tmp_path / "agent.npz")
+    again = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz", prior=mine)
+    for one in (agent, again):
+        one.begin_episode(0)
+    np.testing.assert_array_equal(agent.held_plan(), again.held_plan())
+    np.testing.assert_array_equal(agent.sampler.cloud.theta, again.sampler.cloud.theta)
+    with pytest.raises(qp.InvalidInputError, match="a prior of its own, RelatedActions; load it with prior="):
+        qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
+    with pytest.raises(qp.InvalidInputError, match="not with"):
+        qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz", prior=RelatedActions(scale=2.0))

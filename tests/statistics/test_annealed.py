@@ -219,12 +219,12 @@ def test_the_bellman_error_is_the_weighted_mean_of_squared_residuals():
 
 
 def test_prior_draws_below_a_wall_are_a_truncated_normal():
-    prior = BoundedPrior(upper=0.5, mean=0.2, scale=2.0)
-    theta = draw_prior_cloud(40, prior, Tolerance(), 500, np.random.default_rng(0)).theta.ravel()
+    prior, space = BoundedPrior(upper=0.5, mean=0.2, scale=2.0), random_problem("acyclic", 1, share=0.5)[1].space
+    theta = draw_prior_cloud(space, prior, Tolerance(), 500, np.random.default_rng(0)).theta.ravel()
     law = stats.truncnorm(-np.inf, 0.15, loc=0.2, scale=2.0)
     assert stats.kstest(theta, law.cdf).pvalue > 1e-4
     with pytest.raises(qp.InvalidInputError, match="hard wall"):
-        draw_prior_cloud(4, BoundedPrior(softness=1.0), Tolerance(), 5, np.random.default_rng(0))
+        draw_prior_cloud(space, BoundedPrior(softness=1.0), Tolerance(), 5, np.random.default_rng(0))
 
 
 def test_resampled_particles_are_equally_weighted_and_the_evidence_stays():

@@ -21,8 +21,9 @@ from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, l
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
 from qposterior.model.prior import (
-    BoundedPrior,
+    PRIORS,
     GaussianPrior,
+    Prior,
     RewardPrior,
     check_prior,
     prior_from_dict,
@@ -58,7 +59,7 @@ class PosteriorSamplingAgent:
         self,
         space: StateActionSpace,
         *,
-        prior: GaussianPrior | BoundedPrior | None = None,
+        prior: Prior | None = None,
         particles: int = 20,
         transitions: str = "revealed",
         rewards: str = "deterministic",
@@ -253,18 +254,26 @@ class PosteriorSamplingAgent:
         save_arrays(path, facts, space, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path) -> PosteriorSamplingAgent:
-        """Read a saved agent. Nothing in the file is executed, and a damaged one is refused."""
+    def load(cls, path: str | Path, *, prior: Prior | None = None) -> PosteriorSamplingAgent:
+        """Read a saved agent. Nothing in the file is executed, and a damaged one is refused.
+
+        The file names a prior of one's own but does not hold it: give it again as `prior`.
+        """
         facts, stored = load_arrays(path, "an agent", FORMAT)
         with reading(Path(path), "an agent"):
-            return cls._from_stored(stored, facts)
+            return cls._from_stored(stored, facts, prior)
 
     @classmethod
-    def _from_stored(cls, stored: dict[str, Any], facts: dict[str, Any]) -> PosteriorSamplingAgent:
+    def _from_stored(
+        cls, stored: dict[str, Any], facts: dict[str, Any], given: Prior | None = None
+    ) -> PosteriorSamplingAgent:
         masks = stored.pop("admissible"), stored.pop("is_goal")
         space = StateActionSpace.from_mask(*masks, discount=facts["discount"], layer=stored.pop("layer", None))
-        prior = prior_from_dict(facts["prior"])
-        assert not isinstance(prior, RewardPrior)  # that is another agent, which has nothing to save
+        if given is None and facts["prior"]["name"] not in PRIORS:
+            raise InvalidInputError(f"it has a prior of its own, {facts['prior']['name']}; load it with prior=…")
+        prior = prior_from_dict(facts["prior"]) if given is None else given
+        if prior_to_dict(prior) != facts["prior"]:
+            raise InvalidInputError(f"it was saved with the prior {facts['prior']}, not with {prior_to_dict(prior)}")
         noise = None if facts["noise"] is None else Noise(**facts["noise"])
         _check_particles(stored, space.num_pairs, facts["settings"]["particles"])
         agent = cls(space, prior=prior, noise=noise, **facts["settings"])

@@ -17,7 +17,7 @@ import numpy as np
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.inference.polytope_gaussian import REPLICATES, Moments, PolytopeGaussian, is_feasible
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
-from qposterior.model.prior import GaussianPrior, Prior
+from qposterior.model.prior import GaussianPrior
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 
@@ -46,7 +46,7 @@ class Enumeration:
     def __init__(
         self,
         seen: Experience,
-        prior: Prior,
+        prior: Any,
         likelihood: Likelihood,
         *,
         coordinates: str = "bellman",
@@ -400,7 +400,7 @@ def _differences(num_pairs: int, chosen: list[int], other: list[int]) -> FloatAr
     return rows
 
 
-def _check_covered(prior: Prior, likelihood: Likelihood) -> None:
+def _check_covered(prior: Any, likelihood: Likelihood) -> None:
     """Raise for what thm. psrl does not cover."""
     if not isinstance(prior, GaussianPrior):
         raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
@@ -408,7 +408,8 @@ def _check_covered(prior: Prior, likelihood: Likelihood) -> None:
         raise InvalidInputError(
             f'method="exact" needs the Gaussian kernel, got {likelihood.kernel!r}; use method="hmc"'
         )
-    if isinstance(likelihood, Noise) and (likelihood.kind != "gaussian" or likelihood.is_learned):
+    is_covered = isinstance(likelihood, Tolerance | Noise) and getattr(likelihood, "kind", "gaussian") == "gaussian"
+    if not is_covered or getattr(likelihood, "is_learned", False):
         raise InvalidInputError(
             f'method="exact" needs Gaussian noise of known scale, got {likelihood}; use method="hmc"'
         )
@@ -418,6 +419,7 @@ def _reading_sd(likelihood: Likelihood, seen: Experience) -> FloatArray:
     pairs = seen.observed_pairs
     if isinstance(likelihood, Tolerance):
         return np.broadcast_to(np.asarray(likelihood.tolerance, dtype=float), pairs.shape).copy()
+    assert isinstance(likelihood, Noise)
     assert likelihood.scale is not None
     return likelihood.scale / np.sqrt(likelihood_data(likelihood, seen).num_readings)
 
@@ -426,6 +428,7 @@ def _reading_constant(likelihood: Likelihood, seen: Experience) -> float:
     """Return log p(readings | g) − log N(r̄; g, s²/n), the part of the evidence that does not depend on g."""
     if isinstance(likelihood, Tolerance):
         return 0.0
+    assert isinstance(likelihood, Noise)
     assert likelihood.scale is not None
     data, variance = likelihood_data(likelihood, seen), likelihood.scale**2
     n, spread = data.num_readings, data.deviation

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from qposterior.checks import check_choice, check_number, check_numbers
+from qposterior.checks import check_choice, check_number, check_numbers, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM, LikelihoodData
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
@@ -64,7 +65,69 @@ class Noise:
         return self.scale is None
 
 
-Likelihood = Tolerance | Noise
+class NoiseModel(Protocol):
+    """A likelihood of the readings given the mean rewards: what a noise of one's own must be able to say.
+
+    It may also have `has_edge = True` where the likelihood is 0 somewhere, and `describe()`, a plain description that
+    is stored with results. Scales that are to be learned are not handled: they are part of the object.
+    """
+
+    def log_density_and_grad(self, rewards: FloatArray, seen: Experience) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N,)`` log p(readings | mean rewards) and gradients, of ``(N, n)`` mean rewards of the pairs seen.
+
+        Columns are in the order of `seen.observed_pairs`; all that was read is in `seen`: `count`, `reward_mean`,
+        `reward_deviation` (sums of squares about the mean) by pair, and `readings()` one by one.
+        """
+        ...
+
+
+Likelihood = Tolerance | Noise | NoiseModel
+
+
+def own_noise(likelihood: Likelihood) -> NoiseModel | None:
+    """Return the likelihood if it is a noise of one's own, which is evaluated by `model.plain`."""
+    return None if isinstance(likelihood, Tolerance | Noise) else likelihood
+
+
+def has_noise(likelihood: Likelihood) -> bool:
+    """Return whether rewards are readings around a mean, not exact up to a tolerance."""
+    return not isinstance(likelihood, Tolerance)
+
+
+def check_noise(noise: Any) -> None:
+    """Raise unless this is a `Noise`, or has what one of one's own needs."""
+    if not isinstance(noise, Noise) and (isinstance(noise, type) or not hasattr(noise, "log_density_and_grad")):
+        raise InvalidInputError(
+            f"noise must be a Noise, or an object with log_density_and_grad, got {shown(noise)}; "
+            "for example Noise(scale=1.0)"
+        )
+
+
+def noise_to_dict(noise: Any) -> dict[str, Any]:
+    """Return a plain description of a noise."""
+    if isinstance(noise, Noise):
+        return {"kind": noise.kind, "scale": noise.scale, "degrees": noise.degrees}
+    return dict(noise.describe()) if hasattr(noise, "describe") else {"kind": type(noise).__name__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlendedNoise:
+    """A noise of one's own, with (1 − share) · log-likelihood of the readings `before` + share · that of all."""
+
+    noise: NoiseModel
+    before: Experience
+    share: float
+
+    def log_density_and_grad(self, rewards: FloatArray, seen: Experience) -> tuple[FloatArray, FloatArray]:
+        """Return the blended log-likelihoods and gradients."""
+        rows = np.searchsorted(seen.observed_pairs, self.before.observed_pairs)
+        total, grad = self.noise.log_density_and_grad(rewards, seen)
+        total, grad = self.share * total, self.share * grad
+        if rows.size and self.share < 1.0:
+            old, old_grad = self.noise.log_density_and_grad(rewards[:, rows], self.before)
+            total = total + (1.0 - self.share) * old
+            grad[:, rows] += (1.0 - self.share) * old_grad
+        return total, grad
 
 
 def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
@@ -82,6 +145,11 @@ def likelihood_data(likelihood: Likelihood, seen: Experience) -> LikelihoodData:
         # A repeated deterministic reading adds nothing: every pair counts once.
         count, deviation, noise = ones, np.zeros(pairs.size), Noise()
         learned = False
+    elif not isinstance(likelihood, Noise):
+        # A noise of one's own is evaluated by itself; the scale only spreads the points where chains start.
+        kind, count, deviation = GAUSSIAN, seen.count[pairs].astype(float), seen.reward_deviation[pairs]
+        pooled = float(np.sqrt(deviation.sum() / max(count.sum() - pairs.size, 1.0)))
+        scale, noise, learned = ones * (pooled or 1.0), Noise(), False
     else:
         kind = {"gaussian": GAUSSIAN, "student": STUDENT, "laplace": LAPLACE}[likelihood.kind]
         scale = ones if likelihood.scale is None else np.full(pairs.size, float(likelihood.scale))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.model.kernels import particles
-from qposterior.model.kernels.compile import use_threads_for
+from qposterior.model import plain
 from qposterior.model.kernels.layout import build_layout
-from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
+from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data, own_noise
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.target import Target, draw_inside
 from qposterior.world.arrays import FloatArray
@@ -34,7 +33,7 @@ class LinearQTarget(Target):
             raise InvalidInputError("tolerance 0 has no density in a linear class; use a positive tolerance")
         self.seen, self.features, self.prior = seen, features, prior
         self.layout = build_layout(seen.space, seen.observed_pairs, seen.table())
-        self.data = likelihood_data(likelihood, seen)
+        self.data, self.own_noise = likelihood_data(likelihood, seen), own_noise(likelihood)
         self.num_weights = features.shape[1]
         self.num_coordinates = self.num_weights + int(self.data.learned)
         self.upper_walls = np.full(self.num_coordinates, np.inf)
@@ -45,22 +44,13 @@ class LinearQTarget(Target):
 
     def log_density_and_grad(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return log-densities and gradients: the chain rule through features · w."""
-        weights = x[:, : self.num_weights]
-        theta = self.to_q(x)
-        slope = np.empty_like(theta)
-        log_scale = np.ascontiguousarray(x[:, -1]) if self.data.learned else np.zeros(x.shape[0])
-        flat = GaussianPrior().to_data()  # its wall is all that the likelihood looks at: there is none
-        use_threads_for(theta.size)
-        answer = particles.q_likelihoods(self.layout, self.data, flat, theta, log_scale, slope)
-        z = (weights - self.prior.mean) / self.prior.scale
-        total = answer[:, 0] - 0.5 * np.sum(z**2, axis=1)
-        total -= self.num_weights * (np.log(self.prior.scale) + 0.5 * np.log(2.0 * np.pi))
-        grad = np.empty_like(x, dtype=float)
-        grad[:, : self.num_weights] = slope @ self.features - z / self.prior.scale
+        log_scale = plain.log_scale_of(self, x)
+        log_prior, grad = self.prior.log_density_and_grad(x[:, : self.num_weights], self.seen.space)
+        log_likelihood, slope, pull = plain.q_likelihood_and_grad(self, self.to_q(x), log_scale)
+        total, grad = log_prior + log_likelihood, grad + slope @ self.features
         if self.data.learned:
-            away = (log_scale - self.data.log_scale_mean) / self.data.log_scale_sd
-            total -= 0.5 * away**2 + np.log(self.data.log_scale_sd) + 0.5 * np.log(2.0 * np.pi)
-            grad[:, -1] = answer[:, 1] - away / self.data.log_scale_sd
+            part, push = plain.log_scale_prior(self, log_scale)
+            total, grad = total + part, np.column_stack([grad, pull + push])
         return np.stack([total, np.zeros_like(total)], axis=1), grad
 
     def residuals(self, x: FloatArray) -> FloatArray:

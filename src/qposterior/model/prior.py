@@ -1,15 +1,50 @@
-"""What is believed of Q* before anything is seen. The prior decides how fast one explores: a first-class choice."""
+"""What is believed of Q* before anything is seen. The prior decides how fast one explores: a first-class choice.
+
+A prior of one's own is any object with the two methods of `Prior`. The library's own priors also have `to_data`, the
+numbers that the compiled loops need; a prior without it is sampled by the plain path (`model.plain`): slower, never
+replaced by something else.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from qposterior.checks import check_choice, check_number, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, SOFT_REWARD, PriorData
+from qposterior.world.arrays import FloatArray
+from qposterior.world.space import StateActionSpace
+
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
+DRAWS_FOR_SCALE = 500
+"""Draws by which the typical size of a prior of one's own is judged, where it does not say it."""
+
+
+class Prior(Protocol):
+    """A density over θ, the values of Q on the K pairs of a space: what a prior of one's own must be able to say.
+
+    It may also have numbers `mean` and `scale`, a typical value and its spread (else they are found from draws);
+    `has_edge = True` where the density is 0 somewhere; and `describe()`, a plain description that is stored with
+    results.
+    """
+
+    def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N,)`` normalised log-densities of ``(N, K)`` θ (−inf outside the support), ``(N, K)`` gradients."""
+        ...
+
+    def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
+        """Return ``(num, K)`` independent draws."""
+        ...
+
+
+def _gaussian(theta: FloatArray, mean: float, scale: float) -> tuple[FloatArray, FloatArray]:
+    """Return Σ_k log N(θ_k; mean, scale²) and its gradient."""
+    z = (theta - mean) / scale
+    constant = theta.shape[1] * (np.log(scale) + 0.5 * LOG_TWO_PI)
+    return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scale
 
 
 def _check_gaussian(mean: float, scale: float) -> None:
@@ -30,6 +65,14 @@ class GaussianPrior:
     def to_data(self) -> PriorData:
         """Return the numbers that the kernels need."""
         return PriorData(float(self.mean), float(self.scale), NO_WALL, np.inf, 1.0)
+
+    def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N,)`` Σ_k log N(θ_k; mean, scale²) and ``(N, K)`` gradients."""
+        return _gaussian(theta, self.mean, self.scale)
+
+    def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
+        """Return ``(num, K)`` independent draws."""
+        return rng.normal(self.mean, self.scale, (num, space.num_pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +103,26 @@ class BoundedPrior:
         soft = 1.0 if self.softness is None else float(self.softness)
         return PriorData(float(self.mean), float(self.scale), wall, float(self.upper), soft)
 
+    def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N,)`` log-densities of a wall on Q, up to the mass below it, and ``(N, K)`` gradients."""
+        if self.on == "reward":
+            raise InvalidInputError("a wall on rewards is no density over Q alone; use a wall on Q")
+        total, grad = _gaussian(theta, self.mean, self.scale)
+        beyond = np.maximum(theta - self.upper, 0.0)
+        if self.softness is None:
+            return np.where(beyond.any(axis=1), -np.inf, total), grad
+        return total - 0.5 * np.sum((beyond / self.softness) ** 2, axis=1), grad - beyond / self.softness**2
+
+    def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
+        """Return ``(num, K)`` independent draws of a hard wall on Q, which cuts the normal off."""
+        if self.softness is not None or self.on == "reward":
+            raise InvalidInputError('sequential samplers take a GaussianPrior or a hard wall on Q; use method="hmc"')
+        from scipy.special import ndtr, ndtri
+
+        theta = rng.normal(self.mean, self.scale, (num, space.num_pairs))
+        below = ndtr((self.upper - self.mean) / self.scale)
+        return np.asarray(self.mean + self.scale * ndtri(below * ndtr((theta - self.mean) / self.scale)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardPrior:
@@ -79,13 +142,10 @@ class RewardPrior:
             check_number("upper (None for no wall)", self.upper)
 
 
-Prior = GaussianPrior | BoundedPrior | RewardPrior
+PRIORS: dict[str, Any] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
 
-PRIORS: dict[str, type[Prior]] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
-
-
-NEEDED = ("mean", "scale", "to_data")
-"""What a prior of one's own must have: mean and scale of its values, and what the kernels need."""
+NEEDED = ("log_density_and_grad", "draw")
+"""What a prior of one's own must have: the two methods of `Prior`."""
 
 
 def check_prior(prior: Any) -> None:
@@ -93,12 +153,38 @@ def check_prior(prior: Any) -> None:
     lacks = [name for name in NEEDED if not hasattr(prior, name)]
     if (lacks and not isinstance(prior, RewardPrior)) or isinstance(prior, type):
         raise InvalidInputError(
-            f"a prior must have {', '.join(NEEDED)}, and {shown(prior)} lacks {', '.join(lacks) or 'its values'}; "
+            f"a prior must have {' and '.join(NEEDED)}, and {shown(prior)} lacks {', '.join(lacks) or 'its values'}; "
             "give one, for example GaussianPrior(scale=4.0)"
         )
 
 
-def prior_from_dict(described: dict[str, Any]) -> Prior:
+def compiled_form(prior: Any) -> PriorData | None:
+    """Return the numbers that the compiled loops need, None for a prior that has no compiled form."""
+    data: PriorData | None = prior.to_data() if hasattr(prior, "to_data") else None
+    return data
+
+
+def typical(prior: Any, space: StateActionSpace) -> tuple[float, float]:
+    """Return a typical value under a prior and its spread: `mean` and `scale` where it has them.
+
+    Else the median and half the width of the central 68 % of draws of all pairs, which a heavy tail leaves alone. Used
+    to place starting points, tolerances and nodes of quadrature, never in a density.
+    """
+    if hasattr(prior, "mean") and hasattr(prior, "scale"):
+        return float(prior.mean), float(prior.scale)
+    drawn = np.asarray(prior.draw(DRAWS_FOR_SCALE, space, np.random.default_rng(0)), dtype=float)
+    if drawn.shape != (DRAWS_FOR_SCALE, space.num_pairs):
+        raise InvalidInputError(
+            f"prior.draw(num, space, rng) must return (num, pairs) values, here {(DRAWS_FOR_SCALE, space.num_pairs)}; "
+            f"got {drawn.shape}"
+        )
+    low, middle, high = np.quantile(drawn, [0.16, 0.5, 0.84])
+    if not (np.isfinite(drawn).all() and high > low):
+        raise InvalidInputError("prior.draw must return finite values that differ from each other")
+    return float(middle), float(0.5 * (high - low))
+
+
+def prior_from_dict(described: dict[str, Any]) -> Any:
     """Return the prior of a plain description."""
     settings = dict(described)
     kind = PRIORS[check_choice("prior", settings.pop("name", None), PRIORS)]
@@ -108,11 +194,12 @@ def prior_from_dict(described: dict[str, Any]) -> Prior:
 
 
 def prior_to_dict(prior: Any) -> dict[str, Any]:
-    """Return a plain description of a prior; of one's own: its class, mean and scale."""
+    """Return a plain description of a prior; of one's own: its class, and mean and scale where it has them."""
     for name, kind in PRIORS.items():
         if isinstance(prior, kind):
             return {"name": name} | asdict(prior)
     if hasattr(prior, "describe"):  # a prior that says of itself what it is
         return dict(prior.describe())
     check_prior(prior)
-    return {"name": type(prior).__name__, "mean": float(prior.mean), "scale": float(prior.scale)}
+    numbers = {name: float(getattr(prior, name)) for name in ("mean", "scale") if hasattr(prior, name)}
+    return {"name": type(prior).__name__} | numbers

@@ -9,7 +9,7 @@ from qposterior.model.kernels import particles
 from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, NO_WALL, PriorData
 from qposterior.model.kernels.layout import build_layout
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
+from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data, own_noise
 from qposterior.model.prior import RewardPrior
 from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
@@ -32,6 +32,10 @@ class RewardTarget(Target):
             raise InvalidInputError(
                 f"the table must have a row for each of the {space.num_pairs} pairs over {space.num_states} states, "
                 f"got {table.num_rows} rows over {table.num_states}"
+            )
+        if own_noise(likelihood) is not None:
+            raise InvalidInputError(
+                "a RewardPrior takes a Noise or a tolerance; a noise of one's own needs a prior on Q"
             )
         self.seen, self.prior, self.likelihood = seen, prior, likelihood
         self.layout = build_layout(space, np.arange(space.num_pairs), table)

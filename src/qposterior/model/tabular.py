@@ -10,12 +10,13 @@ from typing import Any, Self
 import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
+from qposterior.model import plain
 from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.compile import use_threads_for
-from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, SOFT_Q, UNIFORM, LikelihoodData, PriorData
+from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, UNIFORM, LikelihoodData, PriorData
 from qposterior.model.kernels.layout import Layout, build_layout
-from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.likelihood import Likelihood, Tolerance, likelihood_data, own_noise
+from qposterior.model.prior import Prior, compiled_form, typical
 from qposterior.model.starts import Spread
 from qposterior.model.target import Target, draw_inside, leapfrog_by_gradient
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
@@ -24,6 +25,11 @@ from qposterior.world.transitions import TransitionTable
 
 SAME_THETA = 1e-6
 """Relative difference up to which the Bellman equations are taken to give θ back."""
+
+CLIFF = 50.0
+"""Nats that starting points may lie below the points that they were spread from, under a noise of one's own."""
+
+HALVINGS = 12
 
 
 def _owner(kind: type, name: str) -> type:
@@ -39,7 +45,7 @@ class TabularTarget(Target, ABC):
     def __init__(
         self,
         seen: Experience,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         *,
         table: TransitionTable | None = None,
@@ -49,13 +55,21 @@ class TabularTarget(Target, ABC):
         self.likelihood = likelihood
         self.layout: Layout = build_layout(seen.space, seen.observed_pairs, table or seen.table())
         self.data: LikelihoodData = likelihood_data(likelihood, seen)
-        self.prior_data: PriorData = prior.to_data()
+        self.typical_value, self.typical_spread = typical(prior, seen.space)
+        compiled = compiled_form(prior)
+        self.own_noise = own_noise(likelihood)
+        # By `model.plain`, for want of a compiled form of the prior or the noise.
+        self.is_plain = compiled is None or self.own_noise is not None
+        self.prior_data = compiled or PriorData(self.typical_value, self.typical_spread, NO_WALL, np.inf, 1.0)
         self.num_pairs = seen.space.num_pairs
         self.tables: FloatArray = np.ascontiguousarray(self.layout.probability[None])  # (1 or N, nnz)  rows by particle
 
     def log_likelihood(self, theta: FloatArray, log_scale: FloatArray | None = None) -> FloatArray:
         """Return ``(N,)`` log p(readings | θ), the same in both coordinate systems."""
         theta = np.ascontiguousarray(theta, dtype=float)
+        if self.own_noise is not None:
+            rewards = self.data.mean + self.q_residuals(theta)
+            return plain.readings_and_grad(self, rewards, np.zeros(theta.shape[0]))[0]
         scales = np.zeros(theta.shape[0]) if log_scale is None else np.ascontiguousarray(log_scale)
         grad = np.empty_like(theta)
         use_threads_for(theta.size)
@@ -89,7 +103,7 @@ class TabularTarget(Target, ABC):
     def _is_compiled(self, *others: str) -> bool:
         """Return whether the density, and any other methods named, are those that the kernels were written for.
 
-        A subclass with a density of its own must not be sampled by the kernels of its base.
+        A prior or noise without compiled form, or a subclass with a density of its own, must not be sampled by them.
         """
         names = ("_chains", "log_density", "log_density_and_grad", *others)
         owners = {name: _owner(type(self), name) for name in names}
@@ -101,13 +115,15 @@ class TabularTarget(Target, ABC):
                 f"{type(self).__name__} overrides log_density but not log_density_and_grad, whose gradients would "
                 "belong to another density; override log_density_and_grad (log_density follows it)"
             )
-        return all(owner is written_for for owner in owners.values())
+        return not self.is_plain and all(owner is written_for for owner in owners.values())
 
     @property
     def has_edge(self) -> bool:
         """Whether the support ends where there is no wall: a uniform kernel, a bound on rewards, loops that pay."""
         can_pay = self.layout.discount == 1.0 and bool(self.layout.has_loop.any())
-        return can_pay or self.data.kind == UNIFORM or self.prior_data.wall == HARD_REWARD
+        ends = self.data.kind == UNIFORM or self.prior_data.wall == HARD_REWARD
+        declared = any(getattr(part, "has_edge", False) for part in (self.prior, self.likelihood))
+        return can_pay or ends or declared
 
     @abstractmethod
     def _chains(self, *arrays: Any) -> None:
@@ -152,8 +168,19 @@ class TabularTarget(Target, ABC):
         return Spread(space=self.seen.space, layout=self.layout, prior=self.prior_data, column=column, to_q_fn=to_q_fn)
 
     def _where_inside(self, moved: FloatArray, x: FloatArray) -> FloatArray:
-        inside = np.isfinite(self.log_density(np.where(np.isfinite(moved), moved, x)).sum(axis=1))
-        return np.where((inside & np.isfinite(moved).all(axis=1))[:, None], moved, x)
+        """Return the points that were moved, those outside the support where they had been.
+
+        The likelihood of a noise of one's own may fall off a cliff that no trajectory climbs: there half the way is
+        taken, again and again, until the density is within `CLIFF` of what it was.
+        """
+        moved = np.where(np.isfinite(moved).all(axis=1, keepdims=True), moved, x)
+        density = self.log_density(moved).sum(axis=1)
+        if self.own_noise is not None:
+            least = self.log_density(x).sum(axis=1) - CLIFF
+            for _ in range(HALVINGS):
+                moved = np.where((density < least)[:, None], 0.5 * (moved + x), moved)
+                density = self.log_density(moved).sum(axis=1)
+        return np.where(np.isfinite(density)[:, None], moved, x)
 
     @property
     @abstractmethod
@@ -179,7 +206,7 @@ class QTarget(TabularTarget):
     Coordinates: θ, then the log-scale where it is learned. The tolerance must be positive.
     """
 
-    def __init__(self, seen: Experience, prior: GaussianPrior | BoundedPrior, likelihood: Likelihood) -> None:
+    def __init__(self, seen: Experience, prior: Prior, likelihood: Likelihood) -> None:
         if isinstance(likelihood, Tolerance) and likelihood.is_exact and seen.num_observed:
             raise InvalidInputError(
                 'tolerance 0 has no density in Q coordinates; use coordinates="bellman", or a positive tolerance'
@@ -197,6 +224,8 @@ class QTarget(TabularTarget):
     def log_density_and_grad(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return log-densities and gradients."""
         x = np.ascontiguousarray(x, dtype=float)
+        if self.is_plain:
+            return plain.q_density_and_grad(self, x)
         grad = np.zeros_like(x)
         use_threads_for(x.shape[0] * self.num_pairs)
         smooth = particles.q_densities(self.layout, self.data, self.prior_data, x, grad)
@@ -249,7 +278,7 @@ class BellmanTarget(TabularTarget):
     def __init__(
         self,
         seen: Experience,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         *,
         table: TransitionTable | None = None,
@@ -280,6 +309,8 @@ class BellmanTarget(TabularTarget):
     def log_density_and_grad(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return log-densities and gradients of the smooth part."""
         x = np.ascontiguousarray(x, dtype=float)
+        if self.is_plain:
+            return plain.bellman_density_and_grad(self, x)
         grad = np.zeros_like(x)
         use_threads_for(x.shape[0] * self.num_pairs)
         return particles.bellman_densities(self.tables, *self._model, x, grad), grad
@@ -321,6 +352,33 @@ class BellmanTarget(TabularTarget):
         model = (self.tables, self.layout, self.data, self.free, self.fixed)
         use_threads_for(x.shape[0] * self.num_pairs)
         return particles.bellman_to_q(*model, np.ascontiguousarray(x, dtype=float))
+
+    def to_psi(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N, K)`` ψ of the coordinates and ``(N, free)`` dψ/dx: the noise of a mean where it is learned."""
+        psi = np.tile(self.fixed, (x.shape[0], 1))
+        unit = np.ones((x.shape[0], self.free.size))
+        centre = np.zeros(self.free.size)
+        if self.data.learned:
+            rows = self.layout.row_of[self.free]
+            rewards = np.flatnonzero(rows >= 0)
+            spread = self.data.scale[rows[rewards]] / np.sqrt(self.data.num_readings[rows[rewards]])
+            unit[:, rewards] = np.exp(x[:, -1:]) * spread
+            centre[rewards] = self.data.mean[rows[rewards]]
+        psi[:, self.free] = centre + unit * x[:, : self.free.size]
+        return psi, unit
+
+    def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
+        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k at tolerance 0: a sum of Gaussian pieces, or quadrature."""
+        if self.is_plain:
+            return plain.log_integral(self, theta, k)
+        psi = np.where(self.seen.observed, self.seen.reward_mean, theta)
+        use_threads_for(3 * psi.size)
+        log_mass = piecewise.log_integrals(self.layout, self.prior_data, psi, k)
+        other = np.setdiff1d(self.free, [k])
+        mean, scale = self.prior_data.mean, self.prior_data.scale
+        z = (theta[:, other] - mean) / scale
+        constant = self.num_pairs * (np.log(scale) + 0.5 * np.log(2.0 * np.pi))
+        return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) - constant)
 
     def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles whose unobserved coordinates have each been redrawn from their exact conditional.
@@ -369,6 +427,8 @@ class BellmanTarget(TabularTarget):
     def _draw_start(self, num: int, rng: np.random.Generator) -> FloatArray:
         prior = self.prior_data
         x = rng.normal(prior.mean, prior.scale, (num, self.num_coordinates))
+        if compiled_form(self.prior) is None:
+            x[:, : self.free.size] = self.prior.draw(num, self.seen.space, rng)[:, self.free]
         rows = self.layout.row_of[self.free]
         rewards = np.flatnonzero(rows >= 0)
         spread = np.ones(rewards.size) if self.data.learned else self.data.scale[rows[rewards]]
@@ -431,6 +491,8 @@ def paying_loop(layout: Layout, fixed: FloatArray) -> IntArray:
 def _prior_draws(target: QTarget, num: int, rng: np.random.Generator) -> FloatArray:
     prior, data = target.prior_data, target.data
     x = rng.normal(prior.mean, prior.scale, (num, target.num_coordinates))
+    if compiled_form(target.prior) is None:
+        x[:, : target.num_pairs] = target.prior.draw(num, target.seen.space, rng)
     if data.learned:
         x[:, -1] = data.log_scale_mean + 0.5 * data.log_scale_sd * rng.standard_normal(num)
     walls = target.upper_walls

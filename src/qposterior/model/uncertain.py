@@ -21,7 +21,7 @@ from qposterior.checks import check_callable, check_choice, check_count, check_n
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.likelihood import Likelihood
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.prior import Prior
 from qposterior.model.tabular import BellmanTarget
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
 from qposterior.world.experience import Experience
@@ -141,7 +141,7 @@ class UncertainTarget(BellmanTarget):
     def __init__(
         self,
         seen: Experience,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         rows: DirichletRows | SimulatedRows,
         *,

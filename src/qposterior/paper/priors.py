@@ -17,7 +17,7 @@ from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import check_uniqueness, solve
 
 BOUND = -0.05  # c of ass. boundedreward
-CHOICES: dict[str, tuple[Prior, str]] = {
+CHOICES: dict[str, tuple[Prior | RewardPrior, str]] = {
     "Gaussian": (GaussianPrior(), "#0072B2"),
     "Q′: Q < c": (BoundedPrior(upper=BOUND, on="q"), "#D55E00"),
     "on rewards, P known": (RewardPrior(mean=-1.0, scale=1.0), "#CC79A7"),

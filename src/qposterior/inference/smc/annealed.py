@@ -18,8 +18,16 @@ from qposterior.inference.smc.adaptation import Bounds
 from qposterior.inference.smc.one_step import MoveSettings, StepRecord, move_cloud, smc_one_step, weighted_variance
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance, blend, likelihood_data, with_tolerance
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.likelihood import (
+    BlendedNoise,
+    Likelihood,
+    Tolerance,
+    blend,
+    has_noise,
+    likelihood_data,
+    with_tolerance,
+)
+from qposterior.model.prior import Prior, typical
 from qposterior.model.tabular import BellmanTarget, QTarget, TabularTarget
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -71,7 +79,7 @@ class AnnealedSampler(SequentialSampler):
         cls,
         space_of: Experience,
         *,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         particles: int,
         rng: np.random.Generator,
@@ -90,12 +98,17 @@ class AnnealedSampler(SequentialSampler):
         return cls(
             **nothing_seen(space_of, prior, likelihood, particles, rng),
             coordinates=coordinates,
-            tolerance=float(prior.scale),  # nothing is sharper than the prior before anything is seen
+            tolerance=typical(prior, space_of.space)[1],  # nothing is sharper than the prior before anything is seen
             tolerances=np.full(space_of.space.num_pairs, np.inf),
             settings=settings,
             final_tolerance=final_tolerance,
             pilot_updates=pilot_updates,
         )
+
+    @property
+    def prior_scale(self) -> float:
+        """How far the values of Q lie apart under the prior."""
+        return typical(self.prior, self.seen.space)[1]
 
     # -- what a sampler offers -----------------------------------------------------------------------------------------
 
@@ -106,7 +119,7 @@ class AnnealedSampler(SequentialSampler):
         it has reached, and the next call goes on.
         """
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
-        if isinstance(self.likelihood, Noise):
+        if has_noise(self.likelihood):
             return noisy_update(self, seen, stop_at)
         changed = bool(np.any(seen.observed & ~self.seen.observed))
         if not changed and self.is_finished:
@@ -130,7 +143,7 @@ class AnnealedSampler(SequentialSampler):
         worked = [r["tolerance"] for r in rows if r["is_effective"] and r["tolerance"] == r["new_tolerance"]]
         self.pilot.append(min(worked, default=np.inf))
         if len(self.pilot) == self.pilot_updates:
-            self.final_tolerance = float(min(*self.pilot, self.prior.scale))
+            self.final_tolerance = float(min(*self.pilot, self.prior_scale))
             self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
 
     def move(self, *, deadline: float | None = None) -> None:
@@ -223,7 +236,7 @@ class AnnealedSampler(SequentialSampler):
 
     def target(self) -> TabularTarget:
         """Return the posterior that the particles stand for, at the tolerances reached."""
-        if isinstance(self.likelihood, Noise):
+        if has_noise(self.likelihood):
             return self._noisy_target(self.power)
         made = self._made_target()
         return made.with_data(with_tolerance(made.data, self.tolerances[self.seen.observed_pairs]))
@@ -235,9 +248,10 @@ class AnnealedSampler(SequentialSampler):
 
     def _make_target(self) -> TabularTarget:
         kind = BellmanTarget if self.coordinates == "bellman" else QTarget
-        if isinstance(self.likelihood, Noise):
+        if has_noise(self.likelihood):
             return kind(self.seen, self.prior, self.likelihood)
         # Any positive tolerance will do: `target` puts the present ones in.
+        assert isinstance(self.likelihood, Tolerance)
         return kind(self.seen, self.prior, Tolerance(tolerance=1.0, kernel=self.likelihood.kernel))
 
     def _gain(self) -> ToleranceGain:
@@ -288,6 +302,9 @@ class AnnealedSampler(SequentialSampler):
         made = self._made_target()
         if self.before is None:
             return made
+        if made.own_noise is not None:
+            blended = BlendedNoise(noise=made.own_noise, before=self.before, share=power)
+            return type(made)(self.seen, self.prior, blended)
         old = likelihood_data(self.likelihood, self.before)
         rows = np.searchsorted(self.seen.observed_pairs, self.before.observed_pairs)
         return made.with_data(blend(old, rows, made.data, power))
@@ -322,7 +339,7 @@ def adaptive_update(sampler: AnnealedSampler, stop_at: float = np.inf) -> bool:
     update came to its end before `stop_at`.
     """
     settings = sampler.settings
-    least_tolerance = settings.least_tolerance * sampler.prior.scale
+    least_tolerance = settings.least_tolerance * sampler.prior_scale
     ineffective = stale = 0
     best_error = np.inf
     for _ in range(settings.max_steps):

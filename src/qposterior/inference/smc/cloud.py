@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qposterior.errors import InvalidInputError, QPosteriorError
+from qposterior.errors import QPosteriorError
 from qposterior.inference.diagnostics import weighted_ess
 from qposterior.model.likelihood import Likelihood, Noise
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.prior import Prior
 from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.space import StateActionSpace
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,21 +56,10 @@ class Cloud:
 
 
 def draw_prior_cloud(
-    num_pairs: int,
-    prior: GaussianPrior | BoundedPrior,
-    likelihood: Likelihood,
-    particles: int,
-    rng: np.random.Generator,
+    space: StateActionSpace, prior: Prior, likelihood: Likelihood, particles: int, rng: np.random.Generator
 ) -> Cloud:
-    """Return independent draws of the prior, of a learned noise scale too; a hard wall on Q cuts the normal off."""
-    if isinstance(prior, BoundedPrior) and (prior.softness is not None or prior.on == "reward"):
-        raise InvalidInputError('sequential samplers take a GaussianPrior or a hard wall on Q; use method="hmc"')
-    theta = rng.normal(prior.mean, prior.scale, (particles, num_pairs))
-    if isinstance(prior, BoundedPrior):
-        from scipy.special import ndtr, ndtri
-
-        below = ndtr((prior.upper - prior.mean) / prior.scale)
-        theta = prior.mean + prior.scale * ndtri(below * ndtr((theta - prior.mean) / prior.scale))
+    """Return independent draws of the prior, and of the noise scale where it is learned."""
+    theta = np.ascontiguousarray(prior.draw(particles, space, rng), dtype=float)
     log_scale = None
     if isinstance(likelihood, Noise) and likelihood.is_learned:
         log_scale = rng.normal(likelihood.log_scale_mean, likelihood.log_scale_sd, particles)

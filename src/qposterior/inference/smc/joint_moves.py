@@ -16,7 +16,7 @@ import numpy as np
 from qposterior.inference.hmc import Tuning, hmc_move
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
 from qposterior.model.likelihood import Likelihood, Noise, Tolerance
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.prior import Prior
 from qposterior.model.uncertain import DirichletRows, UncertainTarget
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -46,7 +46,7 @@ class JointSampler(SequentialSampler):
         cls,
         space_of: Experience,
         *,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         particles: int,
         rng: np.random.Generator,

@@ -23,10 +23,9 @@ from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import Tuning, gibbs, hmc_move
 from qposterior.inference.smc.resampling import find_resampling
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
-from qposterior.model.kernels import piecewise
-from qposterior.model.kernels.compile import use_threads_for
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.kernels.density import NO_WALL
+from qposterior.model.likelihood import Likelihood, Noise, Tolerance, has_noise
+from qposterior.model.prior import GaussianPrior, Prior
 from qposterior.model.tabular import BellmanTarget
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -84,7 +83,7 @@ class OneLookSampler(SequentialSampler):
         cls,
         space_of: Experience,
         *,
-        prior: GaussianPrior | BoundedPrior,
+        prior: Prior,
         likelihood: Likelihood,
         particles: int,
         rng: np.random.Generator,
@@ -107,7 +106,7 @@ class OneLookSampler(SequentialSampler):
         """
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
         fresh = np.flatnonzero(seen.observed & ~self.seen.observed)
-        if isinstance(self.likelihood, Noise):
+        if has_noise(self.likelihood):
             changed = bool(np.any(seen.count != self.seen.count))
             if changed:
                 self._reweight_noisy(seen)
@@ -171,34 +170,27 @@ class OneLookSampler(SequentialSampler):
         started = time.perf_counter()
         before = self._target(self.seen)
         alone = self._stands_alone(before, k, seen)
-        log_integral = np.zeros(0) if alone else self._log_integral(before, k)
+        log_integral = np.zeros(0) if alone else before.log_integral(self.cloud.theta, k)
         self.seen.reveal(k, seen)
         after = self._target(self.seen)
         x = np.ascontiguousarray(self.cloud.theta[:, after.free])
         self.cloud.theta = after.to_q(x)
         if alone:
-            z = (self.cloud.theta[:, k] - self.prior.mean) / self.prior.scale
-            log_weight = -0.5 * z**2 - np.log(self.prior.scale) - 0.5 * np.log(2.0 * np.pi)
+            mean, scale = after.prior_data.mean, after.prior_data.scale
+            z = (self.cloud.theta[:, k] - mean) / scale
+            log_weight = -0.5 * z**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
         else:
             log_weight = after.log_density(x).sum(axis=1) - log_integral
         self._absorb(np.where(np.isfinite(log_weight), log_weight, -np.inf), "look", started)
 
     def _stands_alone(self, target: BellmanTarget, k: int, seen: Experience) -> bool:
-        """Return whether nothing observed depends on θ_k and k cannot return to its state: w is then prior(c)."""
+        """Return whether nothing observed depends on θ_k and k cannot return to its state: w is then prior(c).
+
+        Only where the pairs are independent under the prior, as in its compiled form without a wall.
+        """
         state = seen.space.pair_state[k]
         led_to = np.any(target.layout.successor == state) or np.any(seen.row(k)[0] == state)
-        return not led_to and isinstance(self.prior, GaussianPrior)
-
-    def _log_integral(self, target: BellmanTarget, k: int) -> FloatArray:
-        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k."""
-        theta = self.cloud.theta
-        psi = np.where(self.seen.observed, self.seen.reward_mean, theta)
-        use_threads_for(3 * psi.size)
-        log_mass = piecewise.log_integrals(target.layout, target.prior_data, psi, k)
-        other = np.setdiff1d(target.free, [k])
-        z = (theta[:, other] - self.prior.mean) / self.prior.scale
-        constant = target.num_pairs * (np.log(self.prior.scale) + 0.5 * np.log(2.0 * np.pi))
-        return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) - constant)
+        return not led_to and not target.is_plain and target.prior_data.wall == NO_WALL
 
     def _reweight_noisy(self, seen: Experience) -> None:
         """Multiply the likelihood of the new readings at ρ = g(θ); θ without a proper policy gets weight 0."""
@@ -229,7 +221,7 @@ class OneLookSampler(SequentialSampler):
         return self._current
 
     def _coordinates(self, target: BellmanTarget) -> FloatArray:
-        if isinstance(self.likelihood, Noise):
+        if has_noise(self.likelihood):
             return target.from_q(self.cloud.theta, self.cloud.log_scale)
         return np.ascontiguousarray(self.cloud.theta[:, target.free])
 
@@ -240,10 +232,11 @@ class OneLookSampler(SequentialSampler):
 
     def _variances(self, target: BellmanTarget, x: FloatArray) -> FloatArray:
         """Return the running variances of the coordinates: few particles, but many updates."""
+        variance = target.typical_spread**2
         if self.spread is None:
-            self.spread = np.full(self.seen.space.num_pairs + 1, float(self.prior.scale) ** 2)
+            self.spread = np.full(self.seen.space.num_pairs + 1, variance)
         weights = self.cloud.weights
-        sample = weights @ (x - weights @ x) ** 2 + 1e-6 * self.prior.scale**2
+        sample = weights @ (x - weights @ x) ** 2 + 1e-6 * variance
         where = np.append(target.free, self.seen.space.num_pairs)[: x.shape[1]]
         share = min(0.5, self.cloud.ess / FORGETTING)
         self.spread[where] += share * (sample - self.spread[where])

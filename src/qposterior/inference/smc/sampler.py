@@ -10,7 +10,7 @@ import numpy as np
 
 from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.model.likelihood import Likelihood
-from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.model.prior import Prior
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 
@@ -22,7 +22,7 @@ Packed = tuple[dict[str, FloatArray], dict[str, Any]]
 class SequentialSampler(ABC):
     """Weighted particles of the posterior given what was seen, brought up to date by `update`."""
 
-    prior: GaussianPrior | BoundedPrior
+    prior: Prior
     likelihood: Likelihood
     cloud: Cloud
     seen: Experience  # what the particles know
@@ -72,7 +72,7 @@ class SequentialSampler(ABC):
 
 def nothing_seen(
     space_of: Experience,
-    prior: GaussianPrior | BoundedPrior,
+    prior: Prior,
     likelihood: Likelihood,
     particles: int,
     rng: np.random.Generator,
@@ -81,7 +81,7 @@ def nothing_seen(
     return {
         "prior": prior,
         "likelihood": likelihood,
-        "cloud": draw_prior_cloud(space_of.space.num_pairs, prior, likelihood, particles, rng),
+        "cloud": draw_prior_cloud(space_of.space, prior, likelihood, particles, rng),
         "seen": Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
         "rng": rng,
     }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from qposterior.model.kernels.bellman import Work, new_work, solve
+from qposterior.model.kernels.bellman import Work, new_work, pull_back, solve
 from qposterior.model.kernels.compile import inlined_kernel, kernel, particle_kernel, prange
 from qposterior.model.kernels.density import (
     LikelihoodData,
     PriorData,
     bellman_density,
+    log_likelihood,
     q_density,
     q_log_likelihood,
     reward_density,
@@ -185,6 +186,61 @@ def bellman_to_q(
     out = np.empty((x.shape[0], fixed.size))
     for n in prange(x.shape[0]):
         to_q_one(rows_of(layout, tables, n), data, free, fixed, x[n], out[n])
+    return out
+
+
+@kernel
+def solve_one(layout: Layout, psi: FloatArray, theta: FloatArray) -> float:
+    """Write θ of one ψ, nan where it has no solution; return log det(I − γ P_π)."""
+    work: Work = new_work(layout)
+    fine, log_det = solve(layout, psi, work)
+    theta[:] = work.theta
+    if not fine:
+        theta[:] = np.nan
+    return log_det
+
+
+@particle_kernel
+def solutions(tables: FloatArray, layout: Layout, psi: FloatArray, theta: FloatArray) -> FloatArray:
+    """Write ``(N, K)`` θ of as many ψ, nan where there is no solution; return ``(N,)`` log det(I − γ P_π)."""
+    out = np.empty(psi.shape[0])
+    for n in prange(psi.shape[0]):
+        out[n] = solve_one(rows_of(layout, tables, n), psi[n], theta[n])
+    return out
+
+
+@kernel
+def pull_back_one(layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
+    """Turn the slope in θ of one particle into that in ψ, in place; as it was where ψ has no solution."""
+    work: Work = new_work(layout)
+    fine, _ = solve(layout, psi, work)
+    if fine:
+        pull_back(layout, slope, work)
+
+
+@particle_kernel
+def pull_backs(tables: FloatArray, layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
+    """Turn ``(N, K)`` slopes in θ into slopes in ψ, in place."""
+    for n in prange(psi.shape[0]):
+        pull_back_one(rows_of(layout, tables, n), psi[n], slope[n])
+
+
+@kernel
+def readings_one(data: LikelihoodData, g: FloatArray, log_scale: float, bend: FloatArray, out: FloatArray) -> None:
+    """Write the log-likelihood of the readings at the mean rewards g, its slopes in g and in the log-scale."""
+    out[:] = 0.0
+    for i in range(g.size):
+        part, bend[i], pull = log_likelihood(data, i, g[i], log_scale)
+        out[0] += part
+        out[1] += pull
+
+
+@particle_kernel
+def reading_likelihoods(data: LikelihoodData, g: FloatArray, log_scale: FloatArray, bend: FloatArray) -> FloatArray:
+    """Return ``(N, 2)`` log-likelihoods at ``(N, n)`` mean rewards and slopes in the log-scale; write those in g."""
+    out = np.empty((g.shape[0], 2))
+    for n in prange(g.shape[0]):
+        readings_one(data, g[n], log_scale[n], bend[n], out[n])
     return out
 
 
