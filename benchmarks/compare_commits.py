@@ -26,7 +26,7 @@ import numpy as np
 import qposterior as qp
 from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.tabular import BellmanTarget, QTarget
 
 def half_seen(depth):

@@ -19,7 +19,7 @@ from families import draw_problem, simulate
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.inference.hmc import HMCSettings, run_moves, warm_up
 from qposterior.logs.read import read_log
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.solve_models import ModelSolver, solve_models
 from qposterior.model.tabular import BellmanTarget, QTarget

@@ -29,7 +29,7 @@ from qposterior.experiments.metrics import random_policy_regret
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
 from result_page import table, write_page

@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
     from qposterior.agents.registry import make_agent
-    from qposterior.answers import Posterior
+    from qposterior.api import posterior
     from qposterior.environments.registry import make_environment
     from qposterior.errors import (
         ContradictionError,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     )
     from qposterior.experiments.compare import compare
     from qposterior.experiments.explore import Run, explore
-    from qposterior.front_door import posterior
-    from qposterior.inference.hmc import HMCSettings
+    from qposterior.inference.chains import HMCSettings
     from qposterior.inference.smc.annealed import AnnealedSettings
     from qposterior.inference.smc.one_look import OneLookSettings
     from qposterior.inference.smc.one_step import MoveSettings
@@ -48,10 +47,11 @@ if TYPE_CHECKING:
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import Policy
     from qposterior.logs.fit import Fit, fit
-    from qposterior.model.likelihood import Noise, NoiseModel
     from qposterior.model.model_prior import ModelPrior
+    from qposterior.model.noise import Noise, NoiseModel
     from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior
-    from qposterior.model.uncertain import DirichletRows, SimulatedRows, SimulatorPool
+    from qposterior.model.rows import DirichletRows, SimulatedRows, SimulatorPool
+    from qposterior.weighted_draws import Posterior
     from qposterior.world.experience import Experience
     from qposterior.world.mdp import FiniteMDP
     from qposterior.world.solve import Solution, check_uniqueness, solve
@@ -62,19 +62,19 @@ _HOME = {
     "GaussianPrior": "model.prior",
     "ModelPrior": "model.model_prior",
     "AnnealedSettings": "inference.smc.annealed",
-    "HMCSettings": "inference.hmc",
+    "HMCSettings": "inference.chains",
     "MoveSettings": "inference.smc.one_step",
     "OneLookSettings": "inference.smc.one_look",
-    "Noise": "model.likelihood",
-    "NoiseModel": "model.likelihood",
-    "Posterior": "answers",
+    "Noise": "model.noise",
+    "NoiseModel": "model.noise",
+    "Posterior": "weighted_draws",
     "PosteriorSamplingAgent": "agents.posterior_sampling",
     "Prior": "model.prior",
     "RewardPrior": "model.prior",
-    "DirichletRows": "model.uncertain",
-    "SimulatedRows": "model.uncertain",
-    "SimulatorPool": "model.uncertain",
-    "posterior": "front_door",
+    "DirichletRows": "model.rows",
+    "SimulatedRows": "model.rows",
+    "SimulatorPool": "model.rows",
+    "posterior": "api",
     "Columns": "logs.columns",
     "Fit": "logs.fit",
     "FitSettings": "logs.choices",

@@ -9,7 +9,7 @@ from scipy import stats
 import qposterior as qp
 from problems import SHAPES, implied_rewards, log_determinant, noisy_experience, random_problem
 from qposterior.model.kernels.density import log_prior
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget

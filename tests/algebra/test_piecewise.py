@@ -9,7 +9,7 @@ from scipy import stats
 import qposterior as qp
 from problems import SHAPES, random_problem
 from qposterior.model.kernels import bellman, piecewise
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.model.tabular import BellmanTarget
 

@@ -8,11 +8,11 @@ import pytest
 import qposterior as qp
 from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, TwoWorlds
 from problems import SHAPES, noisy_experience, random_problem
-from qposterior.model.likelihood import BlendedNoise, Noise, Tolerance
+from qposterior.model.noise import BlendedNoise, Noise, Tolerance
 from qposterior.model.plain import greedy_pairs
 from qposterior.model.prior import BoundedPrior, GaussianPrior, typical
 from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.model.uncertain import DirichletRows, UncertainTarget
+from qposterior.model.rows import DirichletRows, UncertainTarget
 
 LIKELIHOODS = {
     "exact": Tolerance(),

@@ -10,7 +10,7 @@ import qposterior as qp
 from problems import noisy_experience, random_problem
 from qposterior.inference.diagnostics import weighted_ess
 from qposterior.inference.smc.tolerance import LEAST_PROGRESS, PowerGain, ToleranceGain, ess_adapt
-from qposterior.model.likelihood import Noise, Tolerance, blend, likelihood_data, with_tolerance
+from qposterior.model.noise import Noise, Tolerance, blend, likelihood_data, with_tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
 

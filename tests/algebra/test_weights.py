@@ -12,7 +12,7 @@ from scipy.stats import laplace, norm, t
 
 import qposterior as qp
 from qposterior.inference.smc.cloud import Cloud
-from qposterior.model.likelihood import Noise, blend, likelihood_data
+from qposterior.model.noise import Noise, blend, likelihood_data
 from qposterior.model.tabular import QTarget
 
 

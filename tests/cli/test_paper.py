@@ -214,7 +214,7 @@ def test_the_propositions_on_priors_on_a_problem_and_that_a_wrong_q_is_noticed()
 
 def test_the_best_fit_of_a_class_that_holds_the_truth_has_no_error():
     from qposterior.environments.deep_sea import deep_sea
-    from qposterior.model.likelihood import Tolerance
+    from qposterior.model.noise import Tolerance
     from qposterior.model.linear import LinearQTarget
     from qposterior.paper import misspecified
     from qposterior.world.experience import Experience

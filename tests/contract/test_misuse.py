@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import qposterior as qp
-from qposterior.model.uncertain import DirichletRows
+from qposterior.model.rows import DirichletRows
 from qposterior.world.transitions import TransitionTable
 
 NAN, INF = float("nan"), float("inf")

@@ -201,9 +201,9 @@ def test_without_arviz_its_form_is_a_data_tree(monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("qposterior.answers.version", missing)
+    monkeypatch.setattr("qposterior.weighted_draws.version", missing)
     assert isinstance(handmade().to_arviz(), xr.DataTree)
-    monkeypatch.setattr("qposterior.answers.version", lambda name: "1.3.0")
+    monkeypatch.setattr("qposterior.weighted_draws.version", lambda name: "1.3.0")
     assert isinstance(handmade().to_arviz(), xr.DataTree)
 
 

@@ -11,7 +11,7 @@ from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 
 PAIRS = [(0, 0), (0, 1), (1, 1), (2, 0)]
 SAMPLERS = {

@@ -13,7 +13,7 @@ import qposterior as qp
 from problems import SHAPES, noisy_experience, random_problem
 from qposterior.inference import hmc
 from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc, run_moves
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget
@@ -241,7 +241,7 @@ def test_kernels_do_the_same_without_the_compiler():
 import numpy as np
 from problems import random_problem, SHAPES
 from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 for shape in SHAPES:
     _, seen = random_problem(shape, 3, num_states=4)

@@ -13,7 +13,7 @@ from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings,
 from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.smc.one_step import MoveSettings
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 
 LIMIT = 4.5

@@ -10,7 +10,7 @@ import pytest
 
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
-from qposterior.answers import Posterior
+from qposterior.weighted_draws import Posterior
 from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
 from qposterior.logs import choices
 from qposterior.logs import fit as fitting
@@ -142,7 +142,7 @@ def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
 def test_blocks_of_draws_give_the_same_expectations(monkeypatch):
     post = qp.fit(frame_of(), discount=0.9, particles=400).posterior
     whole = post.prob_optimal_table()
-    monkeypatch.setattr("qposterior.answers.BLOCK_NUMBERS", 1000)
+    monkeypatch.setattr("qposterior.weighted_draws.BLOCK_NUMBERS", 1000)
     np.testing.assert_allclose(post.prob_optimal_table(), whole, atol=1e-12)
     np.testing.assert_allclose(post.expectation_of(lambda q: q**2), post.expectation(post.draws**2))
 

@@ -10,7 +10,7 @@ import qposterior as qp
 from problems import SHAPES, noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import RESAMPLING
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 
 LIMIT = 4.5

@@ -14,7 +14,7 @@ from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, T
 from problems import noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 
 LIMIT = 4.5
 BASE = qp.GaussianPrior(mean=-0.5, scale=4.0)

@@ -22,7 +22,7 @@ from problems import (
 from qposterior.inference.diagnostics import effective_sample_size
 from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.tempering import ladder, run_tempering
-from qposterior.model.likelihood import Noise, Tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
 from qposterior.model.reward import RewardTarget
 from qposterior.model.tabular import BellmanTarget, QTarget

@@ -22,7 +22,7 @@ from qposterior import front_door
 from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.trust import compare_islands, describe_draws, describe_indicators, distrust
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.tabular import BellmanTarget, QTarget
 
 NARROW = qp.GaussianPrior(scale=2.0)

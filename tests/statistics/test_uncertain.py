@@ -7,8 +7,8 @@ import pytest
 
 import qposterior as qp
 from qposterior.inference.exact import Enumeration
-from qposterior.model.likelihood import Noise, Tolerance
-from qposterior.model.uncertain import DirichletRows, UncertainTarget
+from qposterior.model.noise import Noise, Tolerance
+from qposterior.model.rows import DirichletRows, UncertainTarget
 
 REPEATS = 6
 SHORT = qp.HMCSettings(chains=32, warm_up=160, max_iterations=400, block=200, min_ess=1e9)  # runs all of them

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.answers import make_rng
-from qposterior.checks import check_number
+from qposterior.checks import check_number, make_rng
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 

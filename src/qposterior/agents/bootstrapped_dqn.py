@@ -9,8 +9,7 @@ import numpy as np
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.q_ensemble import EnsembleSettings, draw_weights, ensemble_functions
 from qposterior.agents.replanning import Replanning
-from qposterior.answers import make_rng
-from qposterior.checks import check_count, check_number
+from qposterior.checks import check_count, check_number, make_rng
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 

@@ -8,8 +8,7 @@ from typing import Any
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.replanning import Replanning
-from qposterior.answers import make_rng
-from qposterior.checks import check_count
+from qposterior.checks import check_count, make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience

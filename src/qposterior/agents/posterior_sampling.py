@@ -11,15 +11,15 @@ import numpy as np
 
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.replanning import Replanning
-from qposterior.answers import Posterior, make_rng
-from qposterior.checks import check_choice, check_count, check_number, check_type
+from qposterior.checks import check_choice, check_count, check_number, check_type, make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings, load_kernels
 from qposterior.inference.smc.sampler import SequentialSampler
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance
+from qposterior.model.charts import CHARTS
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import (
     PRIORS,
     GaussianPrior,
@@ -29,6 +29,7 @@ from qposterior.model.prior import (
     prior_from_dict,
     prior_to_dict,
 )
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.files import load_arrays, reading, save_arrays
@@ -116,8 +117,8 @@ class PosteriorSamplingAgent:
         pilot_updates: int,
         moves: int,
     ) -> SequentialSampler:
-        likelihood: Likelihood = self.noise if self.noise is not None else Tolerance()
-        common: dict[str, Any] = {"prior": self.prior, "likelihood": likelihood}
+        noise = self.noise if self.noise is not None else Tolerance()
+        common: dict[str, Any] = {"prior": self.prior, "noise": noise}
         common |= {"particles": particles, "rng": self._rng}
         if self.experience.transitions == "counted":
             return JointSampler.start(self.experience, **common, moves=moves)
@@ -130,7 +131,7 @@ class PosteriorSamplingAgent:
         return AnnealedSampler.start(
             self.experience,
             **common,
-            coordinates=coordinates,
+            chart=CHARTS[coordinates],
             final_tolerance=tolerance if fixed else None,
             pilot_updates=pilot_updates if fixed and tolerance is None else 0,
             settings=AnnealedSettings(),
@@ -199,26 +200,26 @@ class PosteriorSamplingAgent:
 
     def posterior(self) -> Posterior:
         """Return the weighted particles as a `Posterior`: enough to explore by, not checked for an answer."""
-        cloud = self.sampler.cloud
+        particles = self.sampler.particles
         unchecked = "these are an agent's particles, which nothing has checked; use qp.posterior(agent.experience, …)"
         return Posterior(
             space=self.space,
-            draws=cloud.theta.copy(),
-            weights=cloud.weights,
+            draws=particles.parameters.copy(),
+            weights=particles.weights,
             method="smc",
-            log_evidence=cloud.log_evidence,
-            diagnostics={"effective_draws": cloud.ess, "trusted": False, "distrust": unchecked},
-            noise_scale=None if cloud.log_scale is None else np.exp(cloud.log_scale),
+            log_evidence=particles.log_evidence,
+            diagnostics={"effective_draws": particles.ess, "trusted": False, "distrust": unchecked},
+            noise_scale=None if particles.log_scale is None else np.exp(particles.log_scale),
         )
 
     def progress(self) -> dict[str, float]:
         """Return the live state of learning: the tolerance reached and the effective number of particles."""
-        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.cloud.ess}
+        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.particles.ess}
 
     def _draw_policy(self) -> IntArray:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
-        cloud = self.sampler.cloud
-        theta = cloud.theta[self._rng.choice(cloud.theta.shape[0], p=cloud.weights)]
+        particles = self.sampler.particles
+        theta = particles.parameters[self._rng.choice(particles.num, p=particles.weights)]
         noise = self._rng.random(theta.size) if self.ties == "uniform" else np.zeros(theta.size)
         return self.space.greedy(np.where(self.space.optimal_share(theta, self.ties) > 0.0, 1.0 + noise, 0.0))
 

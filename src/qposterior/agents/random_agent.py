@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.answers import make_rng
+from qposterior.checks import make_rng
 from qposterior.world.arrays import IntArray
 from qposterior.world.space import StateActionSpace
 

@@ -11,7 +11,7 @@ from qposterior.world.arrays import FloatArray
 from qposterior.world.space import StateActionSpace
 
 if TYPE_CHECKING:
-    from qposterior.answers import Posterior
+    from qposterior.weighted_draws import Posterior
 
 MOST_PAIRS = 60
 """Beliefs are kept episode by episode up to this size; a larger problem has its last ones only."""

@@ -16,10 +16,16 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.inference.polytope_gaussian import REPLICATES, Moments, PolytopeGaussian, is_feasible
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance, likelihood_data
+from qposterior.inference.problem import Problem
+from qposterior.model.kernels.density import GAUSSIAN, UNIFORM, LikelihoodData
+from qposterior.model.noise import Likelihood, Readings, as_likelihood
 from qposterior.model.prior import GaussianPrior
+from qposterior.weighted_draws import Posterior, judged
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
+
+EXACT_ERROR = 5e-3
+"""Standard error of P(optimal) beyond which the integration of the policy cells has not converged."""
 
 MOST_CELLS = 4096
 TARGET_ERROR = 3e-4
@@ -47,21 +53,23 @@ class Enumeration:
         self,
         seen: Experience,
         prior: Any,
-        likelihood: Likelihood,
+        noise: Any,
         *,
         coordinates: str = "bellman",
         max_cells: int = MOST_CELLS,
         rng: np.random.Generator,
     ) -> None:
-        _check_covered(prior, likelihood)
+        likelihood = as_likelihood(noise)
+        readings = likelihood.bind(seen)
+        _check_covered(prior, likelihood, readings)
         assert isinstance(prior, GaussianPrior)
         self.seen, self.prior, self.coordinates = seen, prior, coordinates
         self.space = seen.space
         self.pairs = seen.observed_pairs
         self.table = seen.table()
         self.rewards = seen.reward_mean[self.pairs]
-        self.reading_sd = _reading_sd(likelihood, seen)
-        self.log_constant = _reading_constant(likelihood, seen)
+        self.reading_sd = readings.data.scale / np.sqrt(readings.data.num_readings)
+        self.log_constant = _reading_constant(readings.data)
         self.reached = np.unique(self.table.successor)
         self.reached = self.reached[~self.space.is_goal[self.reached]]
         self._rng = rng
@@ -400,36 +408,44 @@ def _differences(num_pairs: int, chosen: list[int], other: list[int]) -> FloatAr
     return rows
 
 
-def _check_covered(prior: Any, likelihood: Likelihood) -> None:
+def _check_covered(prior: Any, noise: Likelihood, readings: Readings) -> None:
     """Raise for what thm. psrl does not cover."""
     if not isinstance(prior, GaussianPrior):
         raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
-    if isinstance(likelihood, Tolerance) and likelihood.kernel != "gaussian" and not likelihood.is_exact:
-        raise InvalidInputError(
-            f'method="exact" needs the Gaussian kernel, got {likelihood.kernel!r}; use method="hmc"'
+    data = readings.data
+    if data.kind == UNIFORM and not noise.is_exact:
+        raise InvalidInputError('method="exact" needs the Gaussian kernel, got \'uniform\'; use method="hmc"')
+    if not readings.is_compiled or data.kind not in (GAUSSIAN, UNIFORM) or data.learned:
+        raise InvalidInputError(f'method="exact" needs Gaussian noise of known scale, got {noise}; use method="hmc"')
+
+
+def _reading_constant(data: LikelihoodData) -> float:
+    """Return log p(readings | g) − log N(r̄; g, s²/n), the part of the evidence that does not depend on g.
+
+    0 where each pair counts as one reading, as with a tolerance.
+    """
+    n, variance = data.num_readings, np.where(data.num_readings > 1.0, data.scale, 1.0) ** 2
+    spread = -0.5 * (n - 1) * np.log(2 * np.pi * variance) - 0.5 * np.log(n) - 0.5 * data.deviation / variance
+    return float(np.sum(spread))
+
+
+def run(problem: Problem, rng: np.random.Generator, *, max_cells: int = MOST_CELLS) -> Posterior:
+    """Return the posterior by enumeration: exact P(optimal), means and sds, and independent draws."""
+    coordinates = "bellman" if problem.is_bellman else "q"
+    cells = Enumeration(
+        problem.seen, problem.prior, problem.noise, coordinates=coordinates, max_cells=max_cells, rng=rng
+    )
+    reason = None
+    if not max(cells.prob_error, cells.mean_error) <= EXACT_ERROR:
+        reason = (
+            f"the integration over policy cells has not converged (standard errors {cells.prob_error:.3g} of "
+            f'P(optimal) and {cells.mean_error:.3g} prior scales of the means); compare with method="hmc"'
         )
-    is_covered = isinstance(likelihood, Tolerance | Noise) and getattr(likelihood, "kind", "gaussian") == "gaussian"
-    if not is_covered or getattr(likelihood, "is_learned", False):
-        raise InvalidInputError(
-            f'method="exact" needs Gaussian noise of known scale, got {likelihood}; use method="hmc"'
-        )
-
-
-def _reading_sd(likelihood: Likelihood, seen: Experience) -> FloatArray:
-    pairs = seen.observed_pairs
-    if isinstance(likelihood, Tolerance):
-        return np.broadcast_to(np.asarray(likelihood.tolerance, dtype=float), pairs.shape).copy()
-    assert isinstance(likelihood, Noise)
-    assert likelihood.scale is not None
-    return likelihood.scale / np.sqrt(likelihood_data(likelihood, seen).num_readings)
-
-
-def _reading_constant(likelihood: Likelihood, seen: Experience) -> float:
-    """Return log p(readings | g) − log N(r̄; g, s²/n), the part of the evidence that does not depend on g."""
-    if isinstance(likelihood, Tolerance):
-        return 0.0
-    assert isinstance(likelihood, Noise)
-    assert likelihood.scale is not None
-    data, variance = likelihood_data(likelihood, seen), likelihood.scale**2
-    n, spread = data.num_readings, data.deviation
-    return float(np.sum(-0.5 * (n - 1) * np.log(2 * np.pi * variance) - 0.5 * np.log(n) - 0.5 * spread / variance))
+    return problem.posterior(
+        draws=cells.draw(problem.num_draws),
+        method="exact",
+        log_evidence=cells.log_evidence,
+        diagnostics=cells.diagnostics() | judged(reason),
+        exact_tables=np.stack([cells.prob_optimal(), cells.mean(), cells.sd()]),
+        enumeration=cells,
+    )

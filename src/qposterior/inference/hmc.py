@@ -1,20 +1,22 @@
 """Hamiltonian Monte Carlo (paper, alg. hmc), several chains side by side, with a warm-up that tunes itself.
 
-Where greedy policies can loop, the determinant of Bellman coordinates jumps and costs acceptance; there each
-trajectory is followed by a Gibbs sweep over the free coordinates.
+`step` is one trajectory of every chain from one state to the next, `run_chains` the loop around it. Where greedy policies
+can loop, the determinant of Bellman coordinates jumps and costs acceptance; there each trajectory is followed by a Gibbs
+sweep over the free coordinates. Where transition rows are uncertain each chain has rows of its own, and a trajectory is
+followed by proposals of others (app. tabmodelbased).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qposterior.checks import check_count, check_number
-from qposterior.inference.trust import describe_chains, is_enough
-from qposterior.model.target import Target, energy_gain
+from qposterior.inference.chains import Chains, Counts, HMCSettings, sample, thinned
+from qposterior.inference.problem import Problem
+from qposterior.model.target import LogDensity, Target, energy_gain
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 DIVERGENT = 50.0
@@ -29,34 +31,15 @@ TRIALS = 50
 MOST_SCOUTS = 16
 """Batches of further chains that look for modes, at most."""
 
+CHAINS_OF_ROWS = 32
+"""Chains run side by side where each has rows of its own: the compiled loops take them all at once."""
+
+MOST_BLOCKS = 64
 NUMBERS_AT_ONCE = 1 << 18
 """Momenta drawn for one call of the kernel: moves of small problems take less time than the way from Python to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HMCSettings:
-    """How to run the chains. `min_ess` and `max_r_hat` are the default early-stopping criterion of alg. hmc."""
-
-    chains: int = 8
-    warm_up: int = 600
-    max_iterations: int = 3000
-    block: int = 250
-    target_acceptance: float = 0.8
-    max_leapfrog: int = 512
-    min_ess: float = 400.0
-    max_r_hat: float = 1.01
-    gibbs: bool = True  # sweep after each trajectory where the target has jumps
-
-    def __post_init__(self) -> None:
-        for name in ("chains", "max_iterations", "block", "max_leapfrog"):
-            check_count(name, getattr(self, name))
-        check_count("warm_up", self.warm_up, 0)
-        check_number("target_acceptance", self.target_acceptance, "(0, 1)")
-        check_number("min_ess", self.min_ess, "[0, inf]")
-        check_number("max_r_hat", self.max_r_hat, "[1, inf]")
-
-
-@dataclass(slots=True, kw_only=True)
 class Tuning:
     """What the warm-up found: step size, trajectory length and the diagonal of the inverse mass matrix."""
 
@@ -74,16 +57,60 @@ class Tuning:
         return np.minimum(np.maximum(steps, 1.0), most).astype(np.int64)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowState:
+    """The transition rows of every chain, where they are not known, and how they are proposed."""
+
+    rows: FloatArray  # (C, nnz)
+    num_blocks: int = 1  # pairs whose rows are proposed together: one part in so many
+    acceptance: float = 1.0  # of the last proposals
+
+    def adapted(self, most: int) -> RowState:
+        """Return smaller blocks where few proposals are taken, larger ones where most are (in the warm-up only)."""
+        blocks = self.num_blocks
+        if self.acceptance < 0.25:
+            blocks = min(2 * blocks, MOST_BLOCKS, max(most, 1))
+        elif self.acceptance > 0.7:
+            blocks = max(blocks // 2, 1)
+        return replace(self, num_blocks=blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainState:
+    """Where C chains are: all that the next step needs."""
+
+    x: FloatArray  # (C, D)
+    density: LogDensity
+    tuning: Tuning
+    rows: RowState | None = None
+
+    @classmethod
+    def untuned(cls, target: Target, x: FloatArray, rows: FloatArray | None = None) -> ChainState:
+        """Return chains that start at x, before their warm-up."""
+        return cls(
+            x=x,
+            density=target.log_density(x, rows),
+            tuning=Tuning(step=0.1, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates)),
+            rows=None if rows is None else RowState(rows=rows),
+        )
+
+    def of(self, target: Target) -> Target:
+        """Return the target given the rows of each chain."""
+        return target if self.rows is None else target.given(self.rows.rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """What one or more trajectories of every chain did."""
 
     path: FloatArray  # (C, M, D)  where they were after each
-    density: FloatArray  # (C, 2)  at the end
+    density: LogDensity  # at the end
     acceptance: FloatArray  # (C, M)  acceptance probability
     smooth_acceptance: FloatArray  # (C, M)  the same without the jumps of the determinant, nan beyond an edge
     divergent: BoolArray  # (C, M)
     gradients: int
+    parameters: FloatArray | None = None  # (C, M, P)  where these depend on rows that are drawn along
+    row_acceptance: float = 1.0
 
     @property
     def integrator_acceptance(self) -> float:
@@ -96,20 +123,21 @@ class Move:
         """``(C, D)`` where they are at the end."""
         return np.ascontiguousarray(self.path[:, -1])
 
-
-@dataclass(kw_only=True)
-class Chains:
-    """Draws of all chains after the warm-up."""
-
-    draws: FloatArray  # (C, M, D)
-    tuning: Tuning
-    diagnostics: dict[str, Any] = field(default_factory=dict)
+    def counts(self) -> Counts:
+        """Return what is added up over a run."""
+        return Counts(
+            iterations=self.path.shape[1],
+            acceptance=self.path.shape[1] * float(self.acceptance.mean()) if self.acceptance.size else 0.0,
+            divergences=int(self.divergent.sum()),
+            gradients=self.gradients,
+            row_acceptance=self.path.shape[1] * self.row_acceptance,
+        )
 
 
 def leap(
     target: Target,
     x: FloatArray,
-    density: FloatArray,
+    density: LogDensity,
     tuning: Tuning,
     num_steps: IntArray,
     rng: np.random.Generator,
@@ -127,15 +155,20 @@ def leap(
 def hmc_move(
     target: Target,
     x: FloatArray,
-    density: FloatArray,
+    density: LogDensity,
     tuning: Tuning,
     num_steps: IntArray | int,
     rng: np.random.Generator,
     step: FloatArray | None = None,
 ) -> Move:
-    """One trajectory and its accept step for every particle (alg. hmc), or M of them with `num_steps` ``(1, M)``.
+    r"""One trajectory and its accept step for every particle (alg. hmc), or M of them with `num_steps` ``(1, M)``.
 
-    `num_steps` may differ by particle, ``(N,)``, and so may `step`.
+    Momenta p ~ N(0, M) with M the diagonal mass; the leapfrog steps of size `step` approximate the flow of
+    H(x, p) = −log p(x) + ½ pᵀ M⁻¹ p; the end is taken with probability min(1, exp(H_start − H_end)). That leaves the
+    target invariant whatever the step sizes, as long as these do not depend on x. `num_steps` may differ by particle,
+    ``(N,)``, and so may `step`. The jump of the density does not push the trajectory but counts in the accept step. A
+    trajectory that leaves the support is refused; where the support has an edge (`Target.has_edge`) that says nothing
+    of the integrator, and its `smooth_acceptance` is nan.
     """
     num, size = x.shape
     steps = np.atleast_1d(np.asarray(num_steps, dtype=np.int64))
@@ -153,7 +186,6 @@ def hmc_move(
         inverse_mass=tuning.inverse_mass,
     )
     acceptance = np.exp(np.minimum(gain, 0.0))
-    # A trajectory that has left a support with edges says nothing of the integrator.
     is_out = np.isinf(gain[:, :, 0]) & target.has_edge
     return Move(
         path=path,
@@ -165,37 +197,128 @@ def hmc_move(
     )
 
 
-def run_moves(
-    target: Target,
-    x: FloatArray,
-    density: FloatArray,
-    tuning: Tuning,
-    times: int,
-    rng: np.random.Generator,
-    settings: HMCSettings,
-) -> Move:
-    """Run that many trajectories of jittered length, each followed by a sweep where the target has jumps."""
-    swept = settings.gibbs and target.has_jumps
-    at_once = 1 if swept else max(1, NUMBERS_AT_ONCE // x.size)
+def redraw(target: Target, state: ChainState, rng: np.random.Generator, *, sweeps: bool = True) -> ChainState:
+    """Return the chains after what follows a trajectory: proposals of rows, or a sweep where the density jumps."""
+    if state.rows is not None:
+        return redraw_rows(target, state, rng)
+    if not (sweeps and target.has_jumps):
+        return state
+    x = target.sweep(state.x, rng)
+    return replace(state, x=x, density=target.log_density(x))
+
+
+def redraw_rows(target: Target, state: ChainState, rng: np.random.Generator) -> ChainState:
+    r"""Propose other rows for every chain, a block of pairs at a time; x stays (app. tabmodelbased).
+
+    Rows are proposed from what is believed of them, Dir(α + counts), so that those of a block are taken with
+    min(1, p(ψ | P') / p(ψ | P)), p(ψ | P) ∝ prior(θ(ψ, P)) det(I − γ P_π)⁻¹: the readings depend on ψ alone.
+    """
+    assert state.rows is not None
+    uncertain, rows = target.rows.uncertain, state.rows.rows
+    if not uncertain.size:
+        return replace(state, density=target.log_density(state.x, rows))
+    order = rng.permutation(uncertain)
+    density = target.log_density(state.x, rows).total
+    proposal, accepted = target.rows.propose(state.x.shape[0], rng), []
+    assert proposal is not None
+    for block in np.array_split(order, min(state.rows.num_blocks, order.size)):
+        changed = np.where(np.isin(target.rows.row_of_entry, block), proposal, rows)
+        proposed = target.log_density(state.x, changed).total
+        with np.errstate(invalid="ignore"):
+            taken = np.log(rng.random(density.size)) < proposed - density
+        rows, density = np.where(taken[:, None], changed, rows), np.where(taken, proposed, density)
+        accepted.append(float(taken.mean()))
+    moved = replace(state.rows, rows=rows, acceptance=float(np.mean(accepted)))
+    return replace(state, rows=moved, density=target.log_density(state.x, rows))
+
+
+def step(
+    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings, *, times: int = 1
+) -> tuple[ChainState, Move]:
+    """Run that many trajectories of every chain, of jittered length, each followed by a redraw where there is one.
+
+    Return where the chains are then, and what they did. Trajectories without a redraw run in one compiled call.
+    """
+    is_followed = state.rows is not None or (settings.gibbs and target.has_jumps)
+    at_once = 1 if is_followed else max(1, NUMBERS_AT_ONCE // max(state.x.size, 1))
     parts = list[Move]()
     while times > 0:
         together = min(times, at_once)
-        steps = tuning.many_steps(rng.random((1, together)), settings.max_leapfrog)
-        move = hmc_move(target, x, density, tuning, steps, rng)
-        if swept:
-            x, density = gibbs(target, move.x, move.density, rng)
-            move.path, move.density = x[:, None], density
-        x, density = move.x, move.density
+        state, move = _advance(target, state, rng, settings, together)
         parts.append(move)
         times -= together
-    return Move(
+    drawn = [move.parameters for move in parts if move.parameters is not None]
+    return state, Move(
         path=np.concatenate([move.path for move in parts], axis=1),
-        density=density,
+        density=state.density,
         acceptance=np.concatenate([move.acceptance for move in parts], axis=1),
         smooth_acceptance=np.concatenate([move.smooth_acceptance for move in parts], axis=1),
         divergent=np.concatenate([move.divergent for move in parts], axis=1),
         gradients=sum(move.gradients for move in parts),
+        parameters=np.concatenate(drawn, axis=1) if drawn else None,
+        row_acceptance=float(np.mean([move.row_acceptance for move in parts])),
     )
+
+
+def _advance(
+    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings, together: int
+) -> tuple[ChainState, Move]:
+    if not target.num_coordinates:  # only rows are to be drawn
+        still = np.ones((state.x.shape[0], together))
+        move = Move(
+            path=np.repeat(state.x[:, None], together, axis=1),
+            density=state.density,
+            acceptance=still,
+            smooth_acceptance=still,
+            divergent=still < 0.0,
+            gradients=0,
+        )
+    else:
+        steps = state.tuning.many_steps(rng.random((1, together)), settings.max_leapfrog)
+        move = hmc_move(state.of(target), state.x, state.density, state.tuning, steps, rng)
+    state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs)
+    if together > 1:
+        return state, move
+    move = replace(move, path=state.x[:, None], density=state.density)
+    if state.rows is not None:
+        drawn = state.of(target).to_parameters(state.x)
+        move = replace(move, parameters=drawn[:, None], row_acceptance=state.rows.acceptance)
+    return state, move
+
+
+def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tuple[ChainState, int]:
+    """Return the chains, warmed up, and the gradients that it took: started over policy cells, tuned, blocks adapted."""
+    rows = target.rows.propose(settings.chains, rng)
+    conditional = target.given(rows)
+    x = conditional.initial(settings.chains, rng)
+    if target.num_coordinates:
+        x = conditional.disperse(x, rng)
+    state = ChainState.untuned(target, x, rows)
+    gradients = 0
+    if target.num_coordinates:
+        state, gradients = warm_up(target, state, rng, settings)
+    if state.rows is not None:
+        for _ in range(settings.warm_up // 4):
+            state = redraw_rows(target, state, rng)
+            assert state.rows is not None
+            state = replace(state, rows=state.rows.adapted(target.rows.uncertain.size))
+        state = replace(state, density=state.of(target).log_density(state.x))
+    return state, gradients
+
+
+def run(
+    problem: Problem,
+    rng: np.random.Generator,
+    settings: HMCSettings | None = None,
+    *,
+    progress_fn: Callable[[int, int], None] | None = None,
+) -> Posterior:
+    """Return the posterior by chains; `CHAINS_OF_ROWS` of them by default where rows are drawn along."""
+    target = problem.target(rng)
+    if settings is None and target.rows.draw_fn is not None:
+        settings = HMCSettings(chains=CHAINS_OF_ROWS)
+    chains = run_hmc(target, rng, settings, progress_fn=progress_fn, min_draws=problem.num_draws)
+    return thinned(chains, target, problem, method="hmc")
 
 
 def run_hmc(
@@ -213,112 +336,98 @@ def run_hmc(
     `progress_fn` gets (iterations, most).
     """
     settings = settings or HMCSettings()
-    x = target.initial(settings.chains, rng)
-    if target.num_coordinates == 0:
-        still = Tuning(step=1.0, trajectory=1.0, inverse_mass=np.ones(0))
-        return Chains(
-            draws=x[:, None, :], tuning=still, diagnostics={"chains": settings.chains, "draws": settings.chains}
-        )
-    x = target.disperse(x, rng)
-    tuning, x, density, used = warm_up(target, x, rng, settings)
-    draws = np.empty((settings.chains, settings.max_iterations, target.num_coordinates))
-    acceptance, divergences, gradients, done = 0.0, 0, used, 0
-    while done < settings.max_iterations:
-        times = min(settings.block, settings.max_iterations - done)
-        move = run_moves(target, x, density, tuning, times, rng, settings)
-        x, density = move.x, move.density
-        acceptance += times * float(move.acceptance.mean())
-        divergences += int(move.divergent.sum())
-        gradients += move.gradients
-        draws[:, done : done + times] = move.path
-        done += times
-        if progress_fn is not None:
-            progress_fn(done, settings.max_iterations)
-        if settings.chains * done >= min_draws and (stopping_fn or _default_rule(target, settings))(draws[:, :done]):
-            break
-    kept = draws[:, :done].copy()
-    visited = target.optimal_share(target.to_q(kept.reshape(-1, kept.shape[2]))).max(axis=0) > 0.0
-    return Chains(
-        draws=kept,
-        tuning=tuning,
-        diagnostics=describe_chains(target, kept)
-        | {
-            "unvisited_modes": scout(target, visited, rng, settings, tuning=tuning),
-            "acceptance": acceptance / done,
-            "divergences": divergences,
-            "gradients": gradients,
-            "step_size": tuning.step,
-            "trajectory": tuning.trajectory,
-        },
+    state, gradients = start(target, rng, settings)
+    if not target.num_coordinates and state.rows is None:
+        return Chains.still(state.x)
+
+    def advance(state: ChainState, times: int) -> tuple[ChainState, FloatArray, FloatArray | None, Counts]:
+        state, move = step(target, state, rng, settings, times=times)
+        return state, move.path, move.parameters, move.counts()
+
+    state, chains, counts = sample(
+        advance,
+        state,
+        target=target,
+        settings=settings,
+        stopping_fn=stopping_fn,
+        progress_fn=progress_fn,
+        min_draws=min_draws,
+    )
+    facts = {"acceptance": counts.acceptance / counts.iterations, "divergences": counts.divergences}
+    if state.rows is not None:
+        mixing = {"row_acceptance": counts.row_acceptance / counts.iterations, "row_blocks": state.rows.num_blocks}
+        return chains.told(facts | mixing)
+    visited = target.optimal_share(chains.q(target)).max(axis=0) > 0.0
+    return chains.told(
+        {"unvisited_modes": scout(target, visited, rng, settings, tuning=state.tuning)}
+        | facts
+        | {"gradients": gradients + counts.gradients}
+        | {"step_size": state.tuning.step, "trajectory": state.tuning.trajectory}
     )
 
 
-def gibbs(
-    target: Target, x: FloatArray, density: FloatArray, rng: np.random.Generator, *, wanted: bool = True
-) -> tuple[FloatArray, FloatArray]:
-    """Sweep the free coordinates where the target has jumps; else return what came in."""
-    if not (wanted and target.has_jumps):
-        return x, density
-    swept = target.gibbs_sweep(x, rng)
-    return swept, target.log_density(swept)
-
-
 def warm_up(
-    target: Target, x: FloatArray, rng: np.random.Generator, settings: HMCSettings
-) -> tuple[Tuning, FloatArray, FloatArray, int]:
-    """Tune step size (dual averaging on the smooth acceptance), mass (pooled variances) and trajectory length."""
-    density = target.log_density(x)
-    tuning = Tuning(step=0.1, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
-    # The first guess of the scales is the spread of the starting points.
-    tuning.inverse_mass = _regular_variance(x)
+    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings
+) -> tuple[ChainState, int]:
+    r"""Return the chains with a step size, a mass and a trajectory length, and the gradients that it took.
+
+    Four windows, each about twice as long as the one before. In each the step size follows dual averaging (Hoffman and
+    Gelman 2014, section 3.2) towards `target_acceptance` of the *smooth* part of the energy: the jumps of the
+    determinant cost acceptance that no smaller step would buy back. At its end the inverse mass becomes the pooled
+    variance of the last three quarters of the window over all chains, and the step starts again from one that is
+    accepted about four times in five. Before the last window the trajectory length is chosen from `TRAJECTORIES` by the
+    effective draws per gradient of the slowest tenth of the coordinates. The draws of the warm-up are thrown away: a
+    kernel that adapts to its own past does not leave the target invariant.
+    """
+    tuning = replace(state.tuning, inverse_mass=_regular_variance(state.x))  # the spread of the starting points
     gradients = 0
     windows = _windows(settings.warm_up)
     for number, length in enumerate(windows):
         averaging = DualAveraging(tuning.step, settings.target_acceptance)
-        seen = np.empty((length, *x.shape))
+        seen = np.empty((length, *state.x.shape))
+        most = min(settings.max_leapfrog, 32 if number == 0 else 512)
         for i in range(length):
-            steps = tuning.num_steps(rng.random(), min(settings.max_leapfrog, 32 if number == 0 else 512))
-            move = hmc_move(target, x, density, tuning, steps, rng)
-            x, density = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
-            tuning.step = averaging.update(move.integrator_acceptance)
+            steps = tuning.num_steps(rng.random(), most)
+            move = hmc_move(state.of(target), state.x, state.density, tuning, steps, rng)
+            state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs)
+            tuning = replace(tuning, step=averaging.update(move.integrator_acceptance))
             gradients += move.gradients
-            seen[i] = x
-        tuning.step = averaging.settled
+            seen[i] = state.x
+        tuning = replace(tuning, step=averaging.settled)
         if number < len(windows) - 1:
-            tuning.inverse_mass = _regular_variance(seen[length // 4 :].reshape(-1, x.shape[1]))
+            variance = _regular_variance(seen[length // 4 :].reshape(-1, state.x.shape[1]))
             # Momenta now have another scale; distances are measured in standard deviations.
-            tuning.step = _reasonable_step(target, x, density, tuning, rng)
+            tuning = replace(tuning, inverse_mass=variance)
+            tuning = replace(tuning, step=_reasonable_step(state.of(target), state, tuning, rng))
+        state = replace(state, tuning=tuning)
         if number == len(windows) - 2:
-            tuning.trajectory, x, density, used = _best_trajectory(target, x, density, tuning, rng, settings)
+            state, used = _best_trajectory(target, state, rng, settings)
+            tuning = state.tuning
             gradients += used
-    return tuning, x, density, gradients
+    return state, gradients
 
 
 def _best_trajectory(
-    target: Target,
-    x: FloatArray,
-    density: FloatArray,
-    tuning: Tuning,
-    rng: np.random.Generator,
-    settings: HMCSettings,
-) -> tuple[float, FloatArray, FloatArray, int]:
-    """Return the candidate of most effective draws per gradient, and where its trials left the chains.
+    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings
+) -> tuple[ChainState, int]:
+    """Return the chains after trials of all candidates, with the one of most effective draws per gradient.
 
     Judged by the slowest tenth of the coordinates: from the correlation r of neighbouring draws, (1 − r) / (1 + r).
     """
-    best, best_score, gradients = tuning.trajectory, -np.inf, 0
+    tuning, best_score, gradients = state.tuning, -np.inf, 0
+    best = tuning
     for factor in TRAJECTORIES:
-        trial = Tuning(step=tuning.step, trajectory=factor * np.pi / 2, inverse_mass=tuning.inverse_mass)
+        trial = replace(tuning, trajectory=factor * np.pi / 2)
         if trial.trajectory / trial.step > settings.max_leapfrog:
             break
-        move = run_moves(target, x, density, trial, TRIALS, rng, settings)
-        path = np.concatenate([x[:, None], move.path], axis=1)
-        x, density = move.x, move.density
+        before = state.x
+        state, move = step(target, replace(state, tuning=trial), rng, settings, times=TRIALS)
         gradients += move.gradients
+        path = np.concatenate([before[:, None], move.path], axis=1)
         score = float(np.quantile(_effective_share(path), 0.1)) / move.gradients
         if score > best_score:
-            best, best_score = trial.trajectory, score
-    return best, x, density, gradients
+            best, best_score = trial, score
+    return replace(state, tuning=best), gradients
 
 
 def _effective_share(path: FloatArray) -> FloatArray:
@@ -329,17 +438,15 @@ def _effective_share(path: FloatArray) -> FloatArray:
     return np.asarray((1.0 - r) / (1.0 + r))
 
 
-def _reasonable_step(
-    target: Target, x: FloatArray, density: FloatArray, tuning: Tuning, rng: np.random.Generator
-) -> float:
+def _reasonable_step(target: Target, state: ChainState, tuning: Tuning, rng: np.random.Generator) -> float:
     """Return a step at which a single leapfrog step is accepted about four times in five, found by halving."""
-    step = 1.0
+    size = 1.0
     for _ in range(40):
-        trial = Tuning(step=step, trajectory=step, inverse_mass=tuning.inverse_mass)
-        if hmc_move(target, x, density, trial, 4, rng).integrator_acceptance > 0.7:
+        trial = replace(tuning, step=size, trajectory=size)
+        if hmc_move(target, state.x, state.density, trial, 4, rng).integrator_acceptance > 0.7:
             break
-        step *= 0.7
-    return step
+        size *= 0.7
+    return size
 
 
 @dataclass(slots=True)
@@ -399,17 +506,13 @@ def scout(
     times, stayed = max(settings.warm_up // 3, 8), np.zeros_like(visited)
     for turn in range(0 if tuning is None else 1, batches):
         x = target.disperse(target.initial(settings.chains, rng), rng, turn=turn)
+        state = ChainState.untuned(target, x)
         if tuning is None:
-            tuning, x, _, _ = warm_up(target, x, rng, settings)
-        path = run_moves(target, x, target.log_density(x), tuning, times, rng, settings).path[:, times // 2 :]
+            state, _ = warm_up(target, state, rng, settings)
+            tuning = state.tuning
+        state = replace(state, tuning=tuning)
+        _, move = step(target, state, rng, settings, times=times)
+        path = move.path[:, times // 2 :]
         share = target.optimal_share(target.to_q(path.reshape(-1, path.shape[2]))).reshape(*path.shape[:2], -1)
         stayed |= (share.mean(axis=1) > 0.5).any(axis=0)
     return int(np.sum(stayed & ~visited))
-
-
-def _default_rule(target: Target, settings: HMCSettings) -> Callable[[FloatArray], bool]:
-    def stop(draws: FloatArray) -> bool:
-        summary = describe_chains(target, draws)
-        return is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)
-
-    return stop

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qposterior.inference.hmc import Chains, HMCSettings, Tuning, gibbs, hmc_move, warm_up
-from qposterior.inference.trust import describe_chains, is_enough
+from qposterior.errors import InvalidInputError
+from qposterior.inference.chains import Chains, Counts, HMCSettings, sample, thinned
+from qposterior.inference.hmc import ChainState, Move, warm_up
+from qposterior.inference.hmc import step as hmc_step
+from qposterior.inference.problem import Problem
 from qposterior.model.target import Target
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray
 
 MOST_RUNGS = 24
@@ -26,6 +31,40 @@ def ladder(tolerance: float, highest: float, num_observed: int) -> FloatArray:
     return np.geomspace(tolerance, highest, min(rungs, MOST_RUNGS))
 
 
+def run(
+    problem: Problem,
+    rng: np.random.Generator,
+    settings: HMCSettings | None = None,
+    *,
+    progress_fn: Callable[[int, int], None] | None = None,
+) -> Posterior:
+    """Return the posterior by parallel tempering, from its tolerance to the spread of the prior."""
+    if problem.tolerance <= 0.0:
+        raise InvalidInputError(
+            'method="tempering" needs a positive tolerance to start from; at tolerance 0, or with noise, use '
+            'method="hmc" in Bellman coordinates'
+        )
+    target = problem.target()
+    rungs = ladder(problem.tolerance, target.typical_spread, problem.seen.num_observed)
+    chains = run_tempering(
+        lambda tolerance: problem.at_tolerance(tolerance).target(),
+        rungs,
+        rng,
+        settings,
+        progress_fn=progress_fn,
+        min_draws=problem.num_draws,
+    )
+    return thinned(chains, target, problem, method="tempering")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rungs:
+    """The chains of every tolerance, cold first."""
+
+    states: tuple[ChainState, ...]
+    is_odd: bool = False  # whether the odd pairs of neighbours are the next to swap
+
+
 def run_tempering(
     make_target_fn: Callable[[float], Target],
     tolerances: FloatArray,
@@ -35,63 +74,76 @@ def run_tempering(
     progress_fn: Callable[[int, int], None] | None = None,
     min_draws: int = 0,
 ) -> Chains:
-    """Run HMC at every tolerance and propose swaps between neighbours after each move; return the coldest chains.
-
-    The swap of x_i and x_j is accepted with min(1, p_i(x_j) p_j(x_i) / (p_i(x_i) p_j(x_j))).
-    """
+    """Run HMC at every tolerance and propose swaps between neighbours after each move; return the coldest chains."""
     settings = settings or HMCSettings(chains=4, warm_up=300)
     targets = [make_target_fn(float(tolerance)) for tolerance in tolerances]
-    states: list[tuple[Tuning, FloatArray, FloatArray, int]] = []
-    for target in reversed(targets):  # hot first: its chains are where the colder ones start
-        x = states[-1][1] if states else target.disperse(target.initial(settings.chains, rng), rng)
-        if not np.isfinite(target.log_density(x).sum(axis=1)).all():
+    rungs, gradients = start(targets, rng, settings)
+
+    def advance(rungs: Rungs, times: int) -> tuple[Rungs, FloatArray, None, Counts]:
+        path, total = [], Counts()
+        for _ in range(times):
+            rungs, counts = step(targets, rungs, rng, settings)
+            path.append(rungs.states[0].x)
+            total = total + counts
+        return rungs, np.stack(path, axis=1), None, total
+
+    rungs, chains, counts = sample(
+        advance, rungs, target=targets[0], settings=settings, progress_fn=progress_fn, min_draws=min_draws
+    )
+    return chains.told(
+        {
+            "acceptance": counts.acceptance / counts.iterations,
+            "divergences": counts.divergences,
+            "gradients": gradients + counts.gradients,
+            "tolerances": tolerances.tolist(),
+            "swap_acceptance": (2.0 * np.asarray(counts.swaps) / counts.iterations).tolist(),
+        }
+    )
+
+
+def start(targets: list[Target], rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, int]:
+    """Return the rungs, cold first, warmed up; hot ones first: their chains are where the colder ones start."""
+    states, gradients = list[ChainState](), 0
+    for target in reversed(targets):
+        x = states[-1].x if states else target.disperse(target.initial(settings.chains, rng), rng)
+        if not np.isfinite(target.log_density(x).total).all():
             x = target.initial(settings.chains, rng)
-        states.append(warm_up(target, x, rng, settings))
-    states.reverse()
-    tunings = [state[0] for state in states]
-    xs, densities = [state[1] for state in states], [state[2] for state in states]
-    draws = np.empty((settings.chains, settings.max_iterations, targets[0].num_coordinates))
-    swaps, acceptance, divergences = np.zeros(len(targets) - 1), 0.0, 0
-    gradients, done = sum(state[3] for state in states), 0
-    while done < settings.max_iterations:
-        for _ in range(min(settings.block, settings.max_iterations - done)):
-            for r, target in enumerate(targets):
-                steps = tunings[r].num_steps(rng.random(), settings.max_leapfrog)
-                move = hmc_move(target, xs[r], densities[r], tunings[r], steps, rng)
-                xs[r], densities[r] = gibbs(target, move.x, move.density, rng, wanted=settings.gibbs)
-                gradients += move.gradients
-                if r == 0:
-                    acceptance += float(move.acceptance.mean())
-                    divergences += int(move.divergent.sum())
-            for r in range(done % 2, len(targets) - 1, 2):
-                swaps[r] += _swap(targets, xs, densities, r, rng)
-            draws[:, done] = xs[0]
-            done += 1
-        if progress_fn is not None:
-            progress_fn(done, settings.max_iterations)
-        summary = describe_chains(targets[0], draws[:, :done])
-        is_sound = is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)
-        if is_sound and settings.chains * done >= min_draws:
-            break
-    kept = draws[:, :done].copy()
-    diagnostics = summary | {
-        "acceptance": acceptance / done,
-        "divergences": divergences,
-        "gradients": gradients,
-        "tolerances": tolerances.tolist(),
-        "swap_acceptance": (2.0 * swaps / done).tolist(),
-    }
-    return Chains(draws=kept, tuning=tunings[0], diagnostics=diagnostics)
+        state, used = warm_up(target, ChainState.untuned(target, x), rng, settings)
+        states.append(state)
+        gradients += used
+    return Rungs(states=tuple(reversed(states))), gradients
 
 
-def _swap(
-    targets: list[Target], xs: list[FloatArray], densities: list[FloatArray], r: int, rng: np.random.Generator
-) -> float:
-    """Propose to swap rungs r and r + 1, chain by chain, in place; return the share that was swapped."""
-    cold, hot = targets[r].log_density(xs[r + 1]), targets[r + 1].log_density(xs[r])
-    gain = cold.sum(axis=1) + hot.sum(axis=1) - densities[r].sum(axis=1) - densities[r + 1].sum(axis=1)
+def step(targets: list[Target], rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts]:
+    """Move the chains of every rung, then propose swaps between neighbours: even pairs of rungs and odd ones in turns.
+
+    Acceptance and divergences are those of the coldest rung.
+    """
+    states, moves = list[ChainState](), list[Move]()
+    for target, state in zip(targets, rungs.states, strict=True):
+        moved, move = hmc_step(target, state, rng, settings)
+        states.append(moved)
+        moves.append(move)
+    swaps = np.zeros(len(targets) - 1)
+    for r in range(int(rungs.is_odd), len(targets) - 1, 2):
+        states[r], states[r + 1], swaps[r] = swap(targets[r : r + 2], states[r], states[r + 1], rng)
+    gradients = sum(move.gradients for move in moves)
+    after = Rungs(states=tuple(states), is_odd=not rungs.is_odd)
+    return after, replace(moves[0].counts(), gradients=gradients, swaps=swaps)
+
+
+def swap(
+    targets: list[Target], cold: ChainState, hot: ChainState, rng: np.random.Generator
+) -> tuple[ChainState, ChainState, float]:
+    r"""Propose to swap two rungs, chain by chain; return both and the share that was swapped.
+
+    The swap of x and y under p (cold) and q (hot) is taken with min(1, p(y) q(x) / (p(x) q(y))), which leaves the
+    product of the two targets invariant.
+    """
+    to_cold, to_hot = targets[0].log_density(hot.x), targets[1].log_density(cold.x)
+    gain = to_cold.total + to_hot.total - cold.density.total - hot.density.total
     swapped = np.log(rng.random(gain.size)) < gain
     where = swapped[:, None]
-    xs[r], xs[r + 1] = np.where(where, xs[r + 1], xs[r]), np.where(where, xs[r], xs[r + 1])
-    densities[r], densities[r + 1] = np.where(where, cold, densities[r]), np.where(where, hot, densities[r + 1])
-    return float(swapped.mean())
+    colder = replace(cold, x=np.where(where, hot.x, cold.x), density=to_cold.where(swapped, cold.density))
+    hotter = replace(hot, x=np.where(where, cold.x, hot.x), density=to_hot.where(swapped, hot.density))
+    return colder, hotter, float(swapped.mean())

@@ -20,12 +20,11 @@ from qposterior.inference.diagnostics import (
     split_chains,
     tail_ess,
 )
-from qposterior.model.target import Target
+from qposterior.weighted_draws import FEWEST_DRAWS
 from qposterior.world.arrays import FloatArray
 from qposterior.world.space import StateActionSpace
 
 MAX_R_HAT = 1.05
-FEWEST_DRAWS = 100.0
 MAX_PROBABILITY_ERROR = 0.025
 """Largest standard error of P(optimal) that is trusted: two of them are a twentieth."""
 
@@ -78,14 +77,6 @@ def describe_indicators(shares: FloatArray) -> dict[str, Any]:
         "max_probability_error": float(error.max()),
         "worst_pair": int(moving[np.argmax(r_hat) if r_hat.max() > MAX_R_HAT else np.argmax(error)]),
     }
-
-
-def describe_chains(target: Target, draws: FloatArray) -> dict[str, Any]:
-    """Return the same of the ``(C, M, D)`` coordinates of a target."""
-    chains, length, size = draws.shape
-    theta = target.to_q(draws.reshape(-1, size))
-    shares = target.optimal_share(theta)
-    return describe_draws(theta.reshape(chains, length, -1), shares.reshape(chains, length, -1))
 
 
 def is_enough(summary: dict[str, Any], *, min_ess: float, max_r_hat: float) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.answers import Posterior
-from qposterior.front_door import free_loop
 from qposterior.logs.choices import Chosen
 from qposterior.logs.read import Log
+from qposterior.model.free_loops import free_loop
 from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.prior import BoundedPrior, GaussianPrior
+from qposterior.weighted_draws import Posterior
 
 SUSPECT = 1e-3
 """A p-value below this is reported as a misfit."""

@@ -13,8 +13,8 @@ from qposterior.errors import InvalidInputError
 from qposterior.inference.policies import Risk
 from qposterior.logs.columns import LogError, canonical_label, quoted
 from qposterior.logs.read import Log
-from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import ModelPrior
+from qposterior.model.noise import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.answers import Posterior, make_rng
-from qposterior.checks import check_path
+from qposterior.checks import check_path, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
@@ -27,9 +26,10 @@ from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.columns import canonical_label
 from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
-from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import ModelPrior
+from qposterior.model.noise import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray
 from qposterior.world.files import (
     CHANGED,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.answers import Posterior
+from qposterior.api import posterior
 from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError
-from qposterior.front_door import ENOUGH_MODELS, posterior, solved_posterior
-from qposterior.inference.hmc import HMCSettings
-from qposterior.inference.joint import CHAINS
+from qposterior.inference.chains import HMCSettings
+from qposterior.inference.hmc import CHAINS_OF_ROWS
+from qposterior.inference.model_draws import ENOUGH_MODELS, solved_posterior
 from qposterior.inference.policies import Policies, central_interval, logged_policy, recommend
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
@@ -26,10 +26,11 @@ from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
 from qposterior.model.hierarchy import num_edges
-from qposterior.model.likelihood import Noise
-from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
+from qposterior.model.model_prior import CHAINS_OF_ROWS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
+from qposterior.model.noise import Noise
 from qposterior.model.solve_models import ModelSolver, policy_values
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -427,7 +428,7 @@ def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tup
     num_pairs = chosen.seen.space.num_pairs
     kept = min(particles, MOST_KEPT // num_pairs)
     moving = num_pairs - (chosen.seen.num_observed if chosen.rewards == "deterministic" else 0)
-    held = CHAINS * num_pairs if chosen.transitions == "dirichlet" else FEW_CHAINS * moving
+    held = CHAINS_OF_ROWS * num_pairs if chosen.transitions == "dirichlet" else FEW_CHAINS * moving
     rounds = min(HMCSettings().max_iterations, MOST_NUMBERS // max(held, 1))
     if kept < FEWEST or rounds < FEWEST:
         raise LogError(
@@ -460,7 +461,7 @@ def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any, path: ob
             particles=particles,
             seed=settings.seed,
             settings=HMCSettings(
-                chains=CHAINS if chosen.transitions == "dirichlet" else FEW_CHAINS,
+                chains=CHAINS_OF_ROWS if chosen.transitions == "dirichlet" else FEW_CHAINS,
                 min_ess=min(particles, MOST_ESS),
                 max_iterations=rounds,
             ),

@@ -14,7 +14,7 @@ from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
 from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
-from qposterior.model.likelihood import SAME_READING
+from qposterior.model.noise import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.moments import mean_by, merge_means, merge_moments, moments_by, no_moments
 from qposterior.world.readings import Readings, add_readings, no_readings

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qposterior.answers import Posterior
 from qposterior.logs.choices import Chosen
+from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.space import StateActionSpace
 

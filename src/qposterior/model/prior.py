@@ -1,8 +1,8 @@
 """What is believed of Q* before anything is seen. The prior decides how fast one explores: a first-class choice.
 
-A prior of one's own is any object with the two methods of `Prior`. The library's own priors also have `to_data`, the
-numbers that the compiled loops need; a prior without it is sampled by the plain path (`model.plain`): slower, never
-replaced by something else.
+A prior of one's own is any object with the two methods of `Prior`. The library's own priors also have `compiled`, which
+returns the numbers that the compiled loops need; a prior without it is sampled by the plain path of `model.target`:
+slower, never replaced by something else.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ import numpy as np
 
 from qposterior.checks import check_choice, check_number, shown
 from qposterior.errors import InvalidInputError
-from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, SOFT_REWARD, PriorData
+from qposterior.model.kernels.density import (
+    HARD_Q,
+    HARD_REWARD,
+    LOG_TWO_PI,
+    SOFT_Q,
+    SOFT_REWARD,
+    PriorData,
+    gaussian_data,
+)
+from qposterior.model.own_parts import checked_density
 from qposterior.world.arrays import FloatArray
 from qposterior.world.space import StateActionSpace
 
-LOG_TWO_PI = float(np.log(2.0 * np.pi))
 DRAWS_FOR_SCALE = 500
 """Draws by which the typical size of a prior of one's own is judged, where it does not say it."""
 
@@ -47,6 +55,11 @@ def _gaussian(theta: FloatArray, mean: float, scale: float) -> tuple[FloatArray,
     return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scale
 
 
+def _independent(prior: Any, num_pairs: int) -> PriorData:
+    """Return the compiled form of N(mean, scale²) on every pair."""
+    return gaussian_data(np.full(num_pairs, float(prior.mean)), np.full(num_pairs, float(prior.scale)))
+
+
 def _check_gaussian(mean: float, scale: float) -> None:
     check_number("prior mean", mean)
     check_number("prior scale", scale, "(0, inf)")
@@ -62,9 +75,9 @@ class GaussianPrior:
     def __post_init__(self) -> None:
         _check_gaussian(self.mean, self.scale)
 
-    def to_data(self) -> PriorData:
+    def compiled(self, num_pairs: int) -> PriorData:
         """Return the numbers that the kernels need."""
-        return PriorData(float(self.mean), float(self.scale), NO_WALL, np.inf, 1.0)
+        return _independent(self, num_pairs)
 
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
         """Return ``(N,)`` Σ_k log N(θ_k; mean, scale²) and ``(N, K)`` gradients."""
@@ -96,12 +109,12 @@ class BoundedPrior:
             check_number("softness", self.softness, "(0, inf)")
         check_number("upper (GaussianPrior has no wall)", self.upper)
 
-    def to_data(self) -> PriorData:
+    def compiled(self, num_pairs: int) -> PriorData:
         """Return the numbers that the kernels need."""
         hard = self.softness is None
         wall = (HARD_Q if hard else SOFT_Q) if self.on == "q" else (HARD_REWARD if hard else SOFT_REWARD)
         soft = 1.0 if self.softness is None else float(self.softness)
-        return PriorData(float(self.mean), float(self.scale), wall, float(self.upper), soft)
+        return _independent(self, num_pairs)._replace(wall=wall, upper=float(self.upper), softness=soft)
 
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
         """Return ``(N,)`` log-densities of a wall on Q, up to the mass below it, and ``(N, K)`` gradients."""
@@ -141,6 +154,35 @@ class RewardPrior:
         if self.upper is not None:
             check_number("upper (None for no wall)", self.upper)
 
+    @property
+    def highest(self) -> float:
+        """The wall, infinite where there is none."""
+        return np.inf if self.upper is None else float(self.upper)
+
+    def log_density_and_grad(self, rewards: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
+        """Return ``(N,)`` log-densities, up to the mass below the wall, of ``(N, K)`` rewards, and their gradients."""
+        total, grad = _gaussian(rewards, self.mean, self.scale)
+        return np.where((rewards > self.highest).any(axis=1), -np.inf, total), grad
+
+    def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
+        """Return ``(num, K)`` independent draws below the wall."""
+        ones = np.ones(space.num_pairs)
+        return truncated_normal(self.mean * ones, self.scale * ones, -np.inf * ones, self.highest * ones, num, rng)
+
+
+def truncated_normal(
+    mean: FloatArray, sd: FloatArray, low: FloatArray, high: FloatArray, num: int, rng: np.random.Generator
+) -> FloatArray:
+    """Return ``(num, K)`` draws of N(mean, sd²) between low and high, by inversion in the lower tail."""
+    from scipy.special import ndtr, ndtri
+
+    a, b = (low - mean) / sd, (high - mean) / sd
+    flip = a > 0.0
+    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+    floor = ndtr(a)
+    z = ndtri(floor + rng.random((num, mean.size)) * (ndtr(b) - floor))
+    return np.asarray(mean + sd * np.clip(np.where(flip, -z, z), (low - mean) / sd, (high - mean) / sd))
+
 
 PRIORS: dict[str, Any] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
 
@@ -158,10 +200,15 @@ def check_prior(prior: Any) -> None:
         )
 
 
-def compiled_form(prior: Any) -> PriorData | None:
+def compiled_form(prior: Any, num_pairs: int) -> PriorData | None:
     """Return the numbers that the compiled loops need, None for a prior that has no compiled form."""
-    data: PriorData | None = prior.to_data() if hasattr(prior, "to_data") else None
-    return data
+    compile_fn = getattr(prior, "compiled", None)
+    return None if compile_fn is None else compile_fn(num_pairs)
+
+
+def prior_density(prior: Prior, values: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
+    """Return what the prior says of ``(N, P)`` values, checked."""
+    return checked_density("prior", values, lambda given: prior.log_density_and_grad(given, space))
 
 
 def typical(prior: Any, space: StateActionSpace) -> tuple[float, float]:

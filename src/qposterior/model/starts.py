@@ -52,8 +52,8 @@ class Spread:
         is_fixed = np.repeat(self.column[wanted] < 0, size, axis=1)[:, movable]
         moved = x.copy()
         far = np.ix_(np.arange(x.shape[0]) // 2 % 2 == 1, place)
-        moved[far] += (STRETCH - 1.0) * (moved[far] - self.prior.mean)
-        margin = 0.5 * self.prior.scale * rng.random((x.shape[0], movable.size))
+        moved[far] += (STRETCH - 1.0) * (moved[far] - self.prior.mean[movable])
+        margin = 0.5 * self.prior.scale[movable] * rng.random((x.shape[0], movable.size))
         for _ in range(ROUNDS):  # what is raised in one state changes the states before it
             theta = self.to_q_fn(moved)
             best = np.repeat(np.maximum.reduceat(theta, start, axis=1), size, axis=1)[:, movable]
@@ -79,7 +79,7 @@ class Spread:
             pair = wanted[:, i]
             need = value[:, states[i]] - theta[chains, pair]
             active = (self.column[pair] < 0) & (need > 0.0) & np.isfinite(need)
-            need = need + 0.5 * self.prior.scale * rng.random(x.shape[0])
+            need = need + 0.5 * self.prior.scale[pair] * rng.random(x.shape[0])
             for _ in range(LONGEST_WAY):
                 on_way = active & (self.column[pair] < 0)
                 if not on_way.any():

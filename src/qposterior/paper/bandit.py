@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
+from qposterior.api import posterior
 from qposterior.environments.bandit import bandit
 from qposterior.experiments.explore import explore, make_world, spawn_seeds
-from qposterior.front_door import posterior
-from qposterior.model.likelihood import Noise
+from qposterior.model.noise import Noise
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy

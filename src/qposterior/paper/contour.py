@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qposterior.api import posterior
 from qposterior.environments.examples import two_state
-from qposterior.front_door import posterior
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import QTarget
 from qposterior.paper.figure import Made, PaperFigure, Size

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 
-from qposterior.front_door import posterior
+from qposterior.api import posterior
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from qposterior.agents.registry import make_agent
+from qposterior.api import posterior
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.explore import explore, explored_pairs
-from qposterior.front_door import posterior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience

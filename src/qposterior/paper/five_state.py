@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qposterior.api import posterior
 from qposterior.environments.examples import five_state
-from qposterior.front_door import posterior
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from qposterior.api import posterior
 from qposterior.environments.examples import two_state
-from qposterior.front_door import posterior
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from qposterior.api import posterior
 from qposterior.environments.deep_sea import deep_sea
-from qposterior.front_door import posterior
-from qposterior.model.likelihood import Tolerance
 from qposterior.model.linear import LinearQTarget
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy

@@ -10,7 +10,7 @@ import pandas as pd
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.inference.hmc import Tuning, hmc_move
 from qposterior.inference.smc.adaptation import MixingMonitor
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.paper.figure import Made, PaperFigure, Size

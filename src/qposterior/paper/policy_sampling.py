@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qposterior.api import posterior
 from qposterior.environments.bandit import bandit
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import summarise_runs
-from qposterior.front_door import posterior
 from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience

@@ -12,7 +12,7 @@ import pandas as pd
 
 from qposterior.environments.deep_sea import deep_sea_loops
 from qposterior.environments.examples import two_state
-from qposterior.model.likelihood import Tolerance
+from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import QTarget
 from qposterior.paper.figure import Made, PaperFigure, Size

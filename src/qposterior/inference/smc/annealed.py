@@ -7,6 +7,7 @@ stochastic rewards. All three are sequences of two operations on the tolerances,
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,21 +15,15 @@ import numpy as np
 
 from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
+from qposterior.inference.records import Particles
 from qposterior.inference.smc.adaptation import Bounds
-from qposterior.inference.smc.one_step import MoveSettings, StepRecord, move_cloud, smc_one_step, weighted_variance
-from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
+from qposterior.inference.smc.one_step import MoveSettings, StepRecord, resample_and_move, smc_one_step
+from qposterior.inference.smc.sampler import Packed, SequentialSampler, initial_state
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
-from qposterior.model.likelihood import (
-    BlendedNoise,
-    Likelihood,
-    Tolerance,
-    blend,
-    has_noise,
-    likelihood_data,
-    with_tolerance,
-)
+from qposterior.model.charts import Parts, QChart, QFunction
+from qposterior.model.noise import CompiledReadings, Tolerance
 from qposterior.model.prior import Prior, typical
-from qposterior.model.tabular import BellmanTarget, QTarget, TabularTarget
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 
@@ -52,6 +47,21 @@ class AnnealedSettings:
         check_type("moves", self.moves, MoveSettings)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What one stage of an update did, and where it has left the tolerances: all that the next decision needs."""
+
+    step: StepRecord
+    floor: float  # ε: the tolerance of the sharpest data
+    ceiling: float  # ε̃: that of the data that are not as sharp yet
+    bellman_error: float  # Σ_n w_n Σ_k (g_k(θ_n) − r_k)² (paper, eq. bellmandefinition)
+
+    @property
+    def is_common(self) -> bool:
+        """Whether all data stand at one tolerance."""
+        return self.ceiling <= self.floor
+
+
 @dataclass(kw_only=True)
 class AnnealedSampler(SequentialSampler):
     """Weighted particles of the posterior at a tolerance per pair, brought up to date by `update`.
@@ -60,46 +70,51 @@ class AnnealedSampler(SequentialSampler):
     With `final_tolerance` every update goes down to it and no further (`simple_update`, the paper's non-adaptive
     variant); without, the tolerance follows the mixing of the moves (`adaptive_update`). With `pilot_updates` the first
     updates are adaptive, and the sharpest common tolerance at which the moves were effective becomes the final one.
+    The particles are moved in any `chart`, of a table or of another `q_function`.
     """
 
-    coordinates: str
+    chart: Callable[[Parts], Any] = QChart
+    q_function: QFunction | None = None
     tolerances: FloatArray  # (K,)  of each pair, infinite where not seen
     settings: AnnealedSettings = field(default_factory=AnnealedSettings)
     final_tolerance: float | None = None
     pilot_updates: int = 0
     pilot: list[float] = field(default_factory=list)  # the sharpest tolerance of each update at which the moves worked
+    sharpest: float = np.inf  # the same of the present update
     bounds: Bounds = field(default_factory=Bounds)
-    update_start: int = 0  # where in the trace the present update began
     power: float = 1.0  # λ of the newest noisy readings, below 1 while they are being brought in
     before: Experience | None = None  # what was known before them
-    _target: TabularTarget | None = None  # of `seen`, made once per update
+    _target: Target | None = None  # of `seen`, made once per update
 
     @classmethod
     def start(
         cls,
-        space_of: Experience,
+        template: Experience,
         *,
         prior: Prior,
-        likelihood: Likelihood,
+        noise: Any,
         particles: int,
         rng: np.random.Generator,
-        coordinates: str = "q",
+        chart: Callable[[Parts], Any] = QChart,
+        q_function: QFunction | None = None,
         settings: AnnealedSettings | None = None,
         final_tolerance: float | None = None,
         pilot_updates: int = 0,
     ) -> AnnealedSampler:
-        """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
+        """Return particles drawn from the prior, nothing seen; `template` tells space and kinds of experience."""
         settings = settings or AnnealedSettings()
         chain = settings.moves.waste_free
         if chain is not None and particles % chain:
             raise InvalidInputError(
                 f"waste_free must be at least 2 and divide the particles, got {chain} of {particles}"
             )
+        space = template.space if q_function is None else q_function.space
         return cls(
-            **nothing_seen(space_of, prior, likelihood, particles, rng),
-            coordinates=coordinates,
-            tolerance=typical(prior, space_of.space)[1],  # nothing is sharper than the prior before anything is seen
-            tolerances=np.full(space_of.space.num_pairs, np.inf),
+            **initial_state(template, prior, noise, particles=particles, rng=rng, space=space),
+            chart=chart,
+            q_function=q_function,
+            tolerance=typical(prior, space)[1],  # nothing is sharper than the prior before anything is seen
+            tolerances=np.full(template.space.num_pairs, np.inf),
             settings=settings,
             final_tolerance=final_tolerance,
             pilot_updates=pilot_updates,
@@ -108,7 +123,7 @@ class AnnealedSampler(SequentialSampler):
     @property
     def prior_scale(self) -> float:
         """How far the values of Q lie apart under the prior."""
-        return typical(self.prior, self.seen.space)[1]
+        return typical(self.prior, self.seen.space if self.q_function is None else self.q_function.space)[1]
 
     # -- what a sampler offers -----------------------------------------------------------------------------------------
 
@@ -119,7 +134,7 @@ class AnnealedSampler(SequentialSampler):
         it has reached, and the next call goes on.
         """
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
-        if has_noise(self.likelihood):
+        if self.noise.is_noisy:
             return noisy_update(self, seen, stop_at)
         changed = bool(np.any(seen.observed & ~self.seen.observed))
         if not changed and self.is_finished:
@@ -127,51 +142,35 @@ class AnnealedSampler(SequentialSampler):
         if changed and time.perf_counter() < stop_at:
             for k in np.flatnonzero(seen.observed & ~self.seen.observed):
                 self.seen.reveal(int(k), seen)
-            self._target = self._make_target()
+            self._target = None
         if self.final_tolerance is not None:
             self.is_finished = simple_update(self, self.final_tolerance, stop_at)
             return True
         if self.is_finished:
-            self.update_start = len(self.trace)
+            self.sharpest = np.inf
         self.is_finished = adaptive_update(self, stop_at)
         if self.is_finished and self.pilot_updates > 0:
-            self._follow_pilot(self.trace[self.update_start :])
+            self._follow_pilot()
         return True
 
-    def _follow_pilot(self, rows: list[dict[str, Any]]) -> None:
-        """Take in the steps of another update of the pilot run, and settle on a tolerance after the last."""
-        worked = [r["tolerance"] for r in rows if r["is_effective"] and r["tolerance"] == r["new_tolerance"]]
-        self.pilot.append(min(worked, default=np.inf))
+    def _follow_pilot(self) -> None:
+        """Take in another update of the pilot run, and settle on a tolerance after the last."""
+        self.pilot.append(self.sharpest)
         if len(self.pilot) == self.pilot_updates:
             self.final_tolerance = float(min(*self.pilot, self.prior_scale))
             self.trace.append({"stage": "pilot", "tolerance": self.final_tolerance})
 
     def move(self, *, deadline: float | None = None) -> None:
         """Move the particles at the target they stand for, until they have mixed or the time is up."""
-        stop_at = np.inf if deadline is None else time.perf_counter() + deadline
-        target = self.target()
-        x = target.from_q(self.cloud.theta, self.cloud.log_scale)
-        record = {"ess_before": self.cloud.ess, "ess_after": self.cloud.ess, "resampled": False, "log_increment": 0.0}
-        settings = self.settings.moves
-        if settings.waste_free is not None:
-            record["resampled"] = True
-            size = self.cloud.log_weights.size
-            self.cloud.select(self.rng.choice(size, size=size // settings.waste_free, p=self.cloud.weights))
-            x = target.from_q(self.cloud.theta, self.cloud.log_scale)
         started = time.perf_counter()
-        variance = weighted_variance(x, self.cloud.weights)
-        step = move_cloud(
-            self.cloud,
-            target,
-            x,
-            variance,
-            record,
-            bounds=self.bounds,
-            settings=settings,
-            rng=self.rng,
-            stop_at=stop_at,
+        stop_at = np.inf if deadline is None else started + deadline
+        ess = self.particles.ess
+        record = StepRecord(ess_before=ess, ess_after=ess, resampled=False, log_increment=0.0, bounds=self.bounds)
+        target, moves = self.target(), self.settings.moves
+        moved = resample_and_move(
+            self.particles, target, record, is_uneven=False, settings=moves, rng=self.rng, stop_at=stop_at
         )
-        self._note("move", step, target, started)
+        self._take("move", moved, target, started)
 
     def pack(self) -> Packed:
         """Return everything that the continuation depends on."""
@@ -179,7 +178,7 @@ class AnnealedSampler(SequentialSampler):
         return arrays | {"tolerances": self.tolerances}, facts | {
             "final_tolerance": self.final_tolerance,
             "pilot": self.pilot,
-            "update_start": self.update_start,
+            "sharpest": self.sharpest,
             "bounds": [self.bounds.step, self.bounds.leapfrog],
             "power": self.power,
             "before": None if self.before is None else self.before.to_text(),
@@ -194,8 +193,15 @@ class AnnealedSampler(SequentialSampler):
             facts["pilot"],
         )
         self.bounds = Bounds(step=facts["bounds"][0], leapfrog=facts["bounds"][1])
-        self.power, self._target, self.update_start = facts["power"], None, facts["update_start"]
+        self.sharpest = facts["sharpest"] if "sharpest" in facts else _sharpest_of(self.trace[facts["update_start"] :])
+        self.power, self._target = facts["power"], None
         self.before = None if facts["before"] is None else Experience.from_text(facts["before"], self.seen.space)
+
+    def q_of_particles(self) -> FloatArray:
+        """Return ``(N, K)`` the values of Q of the particles."""
+        if self.q_function is None:
+            return self.particles.parameters
+        return self.q_function.to_q(self.particles.parameters)
 
     # -- the two operations --------------------------------------------------------------------------------------------
 
@@ -210,104 +216,113 @@ class AnnealedSampler(SequentialSampler):
         known = self.tolerances[self.seen.observed]
         return float(known.max(initial=self.tolerance))
 
-    def lower_ceiling(self, target_tolerance: float, stop_at: float = np.inf) -> StepRecord:
-        """Stages I, II and III: τ ← min(τ, c), c as near to the target as the effective sample size allows."""
+    def lower_ceiling(self, target_tolerance: float, stop_at: float = np.inf) -> Stage:
+        """Stages I, II and III: τ ← min(τ, c), c as near to the target as the effective sample size allows.
+
+        I from c = ∞, where new pairs may put a particle outside the reach of the chart, with weight 0; II down to the
+        floor; III with all data.
+        """
         ceiling = self.ceiling
         stage = "I" if np.isinf(ceiling) else "II" if ceiling > self.floor else "III"
         gain = self._gain()
-        weights = self._supported_weights() if stage == "I" else self.cloud.log_weights
-        found = ess_adapt(weights, gain.lower, start=ceiling, target=target_tolerance, factor=self.settings.ess_factor)
-        return self._step(stage, gain.lower(found), np.minimum(self.tolerances, found), stop_at)
+        reach = self._log_reach() if stage == "I" else 0.0
+        tolerance = ess_adapt(
+            self.particles.log_weights + reach,
+            gain.lower,
+            start=ceiling,
+            target=target_tolerance,
+            factor=self.settings.ess_factor,
+        )
+        log_gain = gain.lower(tolerance) + reach
+        return self._step(stage, log_gain, np.minimum(self.tolerances, tolerance), stop_at)
 
-    def raise_floor(self, stop_at: float = np.inf, cap: float = np.inf) -> StepRecord:
-        """Stages IVa and IVb: τ ← max(τ, c), c at most twice the floor, and the ceiling where there is one."""
+    def raise_floor(self, stop_at: float = np.inf, cap: float = np.inf) -> Stage:
+        """Stages IVa and IVb: τ ← max(τ, c), c at most twice the floor, and the ceiling where there is one.
+
+        Without a solution of the ESS rule the cap itself is taken; `reached_cap` in the trace says so.
+        """
         ceiling = self.ceiling
         is_common = ceiling <= self.floor
         cap = min(cap, 2.0 * self.floor if is_common else min(2.0 * self.floor, ceiling))
         gain = self._gain()
-        # Without a solution of the ESS rule the cap itself is taken; `reached_cap` in the trace says so.
-        found = ess_adapt(
-            self.cloud.log_weights, gain.lift, start=self.floor, target=cap, factor=self.settings.ess_factor
+        tolerance = ess_adapt(
+            self.particles.log_weights, gain.lift, start=self.floor, target=cap, factor=self.settings.ess_factor
         )
-        new = np.where(self.seen.observed, np.maximum(self.tolerances, found), np.inf)
-        return self._step("IVb" if is_common else "IVa", gain.lift(found), new, stop_at, reached_cap=found == cap)
+        new = np.where(self.seen.observed, np.maximum(self.tolerances, tolerance), np.inf)
+        stage, reached = "IVb" if is_common else "IVa", tolerance == cap
+        return self._step(stage, gain.lift(tolerance), new, stop_at, reached_cap=reached)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def target(self) -> TabularTarget:
-        """Return the posterior that the particles stand for, at the tolerances reached."""
-        if has_noise(self.likelihood):
-            return self._noisy_target(self.power)
+    def target(self) -> Target:
+        """Return the posterior that the particles stand for, at the tolerances (or the power) reached."""
         made = self._made_target()
-        return made.with_data(with_tolerance(made.data, self.tolerances[self.seen.observed_pairs]))
+        if self.noise.is_noisy:
+            readings = made.parts.readings
+            return made if self.before is None else made.with_readings(readings.blend(self.before, self.power))
+        return made.with_readings(self._readings().at_tolerance(self.tolerances[self.seen.observed_pairs]))
 
-    def _made_target(self) -> TabularTarget:
+    def _made_target(self) -> Target:
         if self._target is None:
-            self._target = self._make_target()
+            self._target = self._make_target(self.seen)
         return self._target
 
-    def _make_target(self) -> TabularTarget:
-        kind = BellmanTarget if self.coordinates == "bellman" else QTarget
-        if has_noise(self.likelihood):
-            return kind(self.seen, self.prior, self.likelihood)
+    def _make_target(self, seen: Experience) -> Target:
         # Any positive tolerance will do: `target` puts the present ones in.
-        assert isinstance(self.likelihood, Tolerance)
-        return kind(self.seen, self.prior, Tolerance(tolerance=1.0, kernel=self.likelihood.kernel))
+        noise = Tolerance(tolerance=1.0, kernel=self.noise.kernel) if isinstance(self.noise, Tolerance) else self.noise
+        return Target(seen, self.prior, noise, chart=self.chart, q_function=self.q_function)
+
+    def _readings(self) -> CompiledReadings:
+        readings = self._made_target().parts.readings
+        assert isinstance(readings, CompiledReadings)  # a tolerance is ours
+        return readings
 
     def _gain(self) -> ToleranceGain:
-        assert isinstance(self.likelihood, Tolerance)
-        residuals = self._made_target().q_residuals(self.cloud.theta)
-        return ToleranceGain.of(residuals, self.tolerances[self.seen.observed_pairs], self.likelihood.kernel)
+        assert isinstance(self.noise, Tolerance)
+        residuals = self._made_target().misfits(self.particles.parameters)
+        return ToleranceGain.of(residuals, self.tolerances[self.seen.observed_pairs], self.noise.kernel)
 
-    def _supported_weights(self) -> FloatArray:
-        """Return the log-weights, −inf where new pairs have put a particle outside the coordinates' reach."""
-        return np.where(self._made_target().contains(self.cloud.theta), self.cloud.log_weights, -np.inf)
+    def _log_reach(self) -> FloatArray:
+        """Return ``(N,)`` 0, or −inf where what is new has put a particle outside the reach of the chart."""
+        return np.where(self._made_target().contains(self.particles.parameters), 0.0, -np.inf)
 
-    def _step(
-        self, stage: str, log_gain: FloatArray, tolerances: FloatArray, stop_at: float, **facts: Any
-    ) -> StepRecord:
-        """Change the tolerances, take the particles along, and leave a row in the trace."""
+    def _step(self, stage: str, log_gain: FloatArray, tolerances: FloatArray, stop_at: float, **facts: Any) -> Stage:
+        """Change the tolerances and take the particles along."""
         started = time.perf_counter()
-        if stage == "I":
-            log_gain = log_gain + np.where(self._made_target().contains(self.cloud.theta), 0.0, -np.inf)
         self.tolerances = np.where(self.seen.observed, tolerances, np.inf)
         self.tolerance = float(self.tolerances[self.seen.observed].min())
-        target = self.target()
-        step = smc_one_step(
-            self.cloud,
-            target,
-            log_gain,
-            bounds=self.bounds,
-            settings=self.settings.moves,
-            rng=self.rng,
-            stop_at=stop_at,
+        return self._reweigh(stage, log_gain, started, stop_at, **facts)
+
+    def _reweigh(self, stage: str, log_gain: FloatArray, started: float, stop_at: float, **facts: Any) -> Stage:
+        target, moves = self.target(), self.settings.moves
+        moved = smc_one_step(
+            self.particles, target, log_gain, bounds=self.bounds, settings=moves, rng=self.rng, stop_at=stop_at
         )
-        self._note(stage, step, target, started, **facts)
-        return step
+        return self._take(stage, moved, target, started, **facts)
 
-    def bellman_error(self, target: TabularTarget) -> float:
-        """Return the expected squared Bellman error Σ_n w_n Σ_k (g_k(θ_n) − r_k)² (paper, eq. bellmandefinition)."""
-        return float(self.cloud.weights @ np.sum(target.q_residuals(self.cloud.theta) ** 2, axis=1))
-
-    def _note(self, stage: str, step: StepRecord, target: TabularTarget, started: float, **facts: Any) -> None:
+    def _take(
+        self, name: str, moved: tuple[Particles, StepRecord], target: Target, started: float, **facts: Any
+    ) -> Stage:
+        """Take the particles of a step over, and leave a row in the trace; return what the next decision needs."""
+        self.particles, step = moved
         self.bounds = step.bounds
-        self.trace.append(
-            {"stage": stage, "observed": self.seen.num_observed, "tolerance": self.floor, "new_tolerance": self.ceiling}
-            | step.to_row()
-            | {"bellman_error": self.bellman_error(target), "seconds": time.perf_counter() - started}
-            | facts
+        self.last_mixing = None if step.is_effective else step.mixing_ratio
+        misfit = np.sum(target.misfits(self.particles.parameters) ** 2, axis=1)
+        stage = Stage(
+            step=step, floor=self.floor, ceiling=self.ceiling, bellman_error=float(self.particles.weights @ misfit)
         )
+        if step.is_effective and stage.floor == stage.ceiling:
+            self.sharpest = min(self.sharpest, stage.floor)
+        row = {"stage": name, "observed": self.seen.num_observed, "tolerance": stage.floor}
+        row |= {"new_tolerance": stage.ceiling} | step.to_row() | {"bellman_error": stage.bellman_error}
+        self.trace.append(row | {"seconds": time.perf_counter() - started} | facts)
+        return stage
 
-    def _noisy_target(self, power: float) -> TabularTarget:
-        made = self._made_target()
-        if self.before is None:
-            return made
-        if made.own_noise is not None:
-            blended = BlendedNoise(noise=made.own_noise, before=self.before, share=power)
-            return type(made)(self.seen, self.prior, blended)
-        old = likelihood_data(self.likelihood, self.before)
-        rows = np.searchsorted(self.seen.observed_pairs, self.before.observed_pairs)
-        return made.with_data(blend(old, rows, made.data, power))
+
+def _sharpest_of(rows: list[dict[str, Any]]) -> float:
+    """Return the sharpest common tolerance of effective moves, from the trace of an agent saved by version 0.1."""
+    worked = [row["tolerance"] for row in rows if row.get("is_effective") and row["tolerance"] == row["new_tolerance"]]
+    return min(worked, default=np.inf)
 
 
 def simple_update(sampler: AnnealedSampler, final_tolerance: float, stop_at: float = np.inf) -> bool:
@@ -348,32 +363,33 @@ def adaptive_update(sampler: AnnealedSampler, stop_at: float = np.inf) -> bool:
         was_common = sampler.ceiling <= sampler.floor
         if was_common and sampler.floor <= least_tolerance:
             return True
-        step = sampler.lower_ceiling(least_tolerance if was_common else sampler.floor, stop_at)
-        ineffective = 0 if step.is_effective else ineffective + 1
+        stage = sampler.lower_ceiling(least_tolerance if was_common else sampler.floor, stop_at)
+        ineffective = 0 if stage.step.is_effective else ineffective + 1
         if ineffective == settings.ineffective_limit:
-            if not _restore_mixing(sampler, stop_at):
+            restored = restore_mixing(sampler, stop_at)
+            if restored is None:
                 return False
-            if sampler.ceiling <= sampler.floor:
+            if restored.is_common:
                 return True
             ineffective = 0
-            continue
-        if was_common:
-            error = float(sampler.trace[-1]["bellman_error"])
-            stale = 0 if error < best_error else stale + 1
-            best_error = min(best_error, error)
+        elif was_common:
+            stale = 0 if stage.bellman_error < best_error else stale + 1
+            best_error = min(best_error, stage.bellman_error)
             if stale == settings.stale_limit:
                 return True
     return True
 
 
-def _restore_mixing(sampler: AnnealedSampler, stop_at: float) -> bool:
-    """Stage IV of alg. smcpseudo2: raise the floor until the moves are effective; return False if time ran out."""
+def restore_mixing(sampler: AnnealedSampler, stop_at: float) -> Stage | None:
+    """Stage IV of alg. smcpseudo2: raise the floor until the moves are effective; None if time ran out before."""
+    stage = None
     for _ in range(sampler.settings.max_steps):
         if time.perf_counter() >= stop_at:
-            return False
-        if sampler.raise_floor(stop_at).is_effective:
-            return True
-    return time.perf_counter() < stop_at
+            return None
+        stage = sampler.raise_floor(stop_at)
+        if stage.step.is_effective:
+            return stage
+    return stage if time.perf_counter() < stop_at else None
 
 
 def noisy_update(sampler: AnnealedSampler, seen: Experience, stop_at: float = np.inf) -> bool:
@@ -387,39 +403,28 @@ def noisy_update(sampler: AnnealedSampler, seen: Experience, stop_at: float = np
             if not np.any(seen.count != sampler.seen.count):
                 break
             sampler.before, sampler.seen, sampler.power = sampler.seen, seen.copy(), 0.0
-            sampler._target = sampler._make_target()
+            sampler._target = None
         worked = True
-        _raise_power(sampler, stop_at)
+        raise_power(sampler, stop_at)
     sampler.is_finished = sampler.power == 1.0
     return worked
 
 
-def _raise_power(sampler: AnnealedSampler, stop_at: float) -> None:
+def raise_power(sampler: AnnealedSampler, stop_at: float) -> Stage:
     """One step of data annealing, λ = τ⁻²: stage I from τ = ∞, then stage II, until τ = 1."""
     assert sampler.before is not None
     started = time.perf_counter()
-    made, cloud = sampler._made_target(), sampler.cloud
-    kind = type(made)
-    old = kind(sampler.before, sampler.prior, sampler.likelihood)
-    log_ratio = made.log_likelihood(cloud.theta, cloud.log_scale) - old.log_likelihood(cloud.theta, cloud.log_scale)
+    made, particles = sampler._made_target(), sampler.particles
+    old = sampler._make_target(sampler.before)
+    all_read, before = (t.log_likelihood(particles.parameters, particles.log_scale) for t in (made, old))
     start = np.inf if sampler.power == 0.0 else sampler.power**-0.5
-    gain = PowerGain(tolerance=start, log_ratio=log_ratio)
-    entering = np.isinf(start)
-    support = np.where(made.contains(cloud.theta), 0.0, -np.inf) if entering else 0.0
-    found = ess_adapt(
-        cloud.log_weights + support, gain.lower, start=start, target=1.0, factor=sampler.settings.ess_factor
+    gain = PowerGain(tolerance=start, log_ratio=all_read - before)
+    stage, reach = ("I", sampler._log_reach()) if np.isinf(start) else ("II", 0.0)
+    tau = ess_adapt(
+        particles.log_weights + reach, gain.lower, start=start, target=1.0, factor=sampler.settings.ess_factor
     )
-    sampler.power = 1.0 if found == 1.0 else found**-2.0
-    target = sampler._noisy_target(sampler.power)
-    step = smc_one_step(
-        cloud,
-        target,
-        gain.lower(found) + support,
-        bounds=sampler.bounds,
-        settings=sampler.settings.moves,
-        rng=sampler.rng,
-        stop_at=stop_at,
-    )
+    sampler.power = 1.0 if tau == 1.0 else tau**-2.0
+    done = sampler._reweigh(stage, gain.lower(tau) + reach, started, stop_at, new_tolerance=tau)
     if sampler.power == 1.0:
         sampler.before = None
-    sampler._note("I" if entering else "II", step, target, started, new_tolerance=found)
+    return done

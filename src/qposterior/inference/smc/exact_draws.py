@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from qposterior.inference.exact import MOST_CELLS, Enumeration
-from qposterior.inference.smc.sampler import SequentialSampler, nothing_seen
-from qposterior.model.likelihood import Likelihood
+from qposterior.inference.records import Particles
+from qposterior.inference.smc.sampler import SequentialSampler, initial_state
 from qposterior.model.prior import GaussianPrior
 from qposterior.world.experience import Experience
 
@@ -23,15 +24,15 @@ class ExactSampler(SequentialSampler):
     @classmethod
     def start(
         cls,
-        space_of: Experience,
+        template: Experience,
         *,
         prior: GaussianPrior,
-        likelihood: Likelihood,
+        noise: Any,
         particles: int,
         rng: np.random.Generator,
     ) -> ExactSampler:
-        """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
-        return cls(**nothing_seen(space_of, prior, likelihood, particles, rng))
+        """Return particles drawn from the prior, nothing seen; `template` tells space and kinds of experience."""
+        return cls(**initial_state(template, prior, noise, particles=particles, rng=rng))
 
     def update(self, seen: Experience, *, deadline: float | None = None) -> bool:
         """Enumerate the posterior given `seen` and draw from it."""
@@ -45,10 +46,13 @@ class ExactSampler(SequentialSampler):
     def move(self, *, deadline: float | None = None) -> None:
         """Draw all particles again."""
         started = time.perf_counter()
-        found = Enumeration(self.seen, self.prior, self.likelihood, max_cells=self.max_cells, rng=self.rng)
-        num = self.cloud.log_weights.size
-        self.cloud.theta, self.cloud.log_evidence = found.draw(num), found.log_evidence
-        self.cloud.log_weights = np.full(num, -np.log(num))
+        enumeration = Enumeration(self.seen, self.prior, self.noise, max_cells=self.max_cells, rng=self.rng)
+        num = self.particles.num
+        self.particles = Particles(
+            parameters=enumeration.draw(num),
+            log_weights=np.full(num, -np.log(num)),
+            log_evidence=enumeration.log_evidence,
+        )
         row = {"stage": "exact", "observed": self.seen.num_observed, "tolerance": 0.0, "new_tolerance": 0.0}
         self.trace.append(
             row | {"ess_before": float(num), "bellman_error": 0.0, "seconds": time.perf_counter() - started}

@@ -12,7 +12,7 @@ Gaussian pieces (`kernels.piecewise`). Noisy rewards need no integral: the first
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -20,13 +20,13 @@ import numpy as np
 
 from qposterior.checks import check_count, check_number
 from qposterior.errors import InvalidInputError
-from qposterior.inference.hmc import Tuning, gibbs, hmc_move
+from qposterior.inference.hmc import ChainState, Tuning, hmc_move, redraw
 from qposterior.inference.smc.resampling import find_resampling
-from qposterior.inference.smc.sampler import Packed, SequentialSampler, nothing_seen
-from qposterior.model.kernels.density import NO_WALL
-from qposterior.model.likelihood import Likelihood, Noise, Tolerance, has_noise
+from qposterior.inference.smc.sampler import Packed, SequentialSampler, initial_state
+from qposterior.model.charts import BellmanChart
+from qposterior.model.noise import Noise, Tolerance, as_likelihood
 from qposterior.model.prior import GaussianPrior, Prior
-from qposterior.model.tabular import BellmanTarget
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -47,10 +47,8 @@ def load_kernels(rewards: str = "deterministic") -> None:
     seen = Experience(space, rewards=rewards)
     for state, following in ((0, 1), (1, 0)):
         seen.record(state, 0, -1.0, following, row=(np.array([following, 2]), np.array([0.5, 0.5])))
-    likelihood: Likelihood = Tolerance() if rewards == "deterministic" else Noise()
-    sampler = OneLookSampler.start(
-        seen, prior=GaussianPrior(), likelihood=likelihood, particles=4, rng=np.random.default_rng(0)
-    )
+    noise: Tolerance | Noise = Tolerance() if rewards == "deterministic" else Noise()
+    sampler = OneLookSampler.start(seen, prior=GaussianPrior(), noise=noise, particles=4, rng=np.random.default_rng(0))
     sampler.update(seen)
 
 
@@ -75,25 +73,26 @@ class OneLookSampler(SequentialSampler):
     settings: OneLookSettings = field(default_factory=OneLookSettings)
     step: float = FIRST_STEP
     spread: FloatArray | None = None  # (K + 1,)  running variances of the coordinates, the last for the log-scale
-    _current: BellmanTarget | None = None  # the target of `seen`, kept until something new is seen
+    _current: Target | None = None  # the target of `seen`, kept until something new is seen
     _current_size: int = -1
 
     @classmethod
     def start(
         cls,
-        space_of: Experience,
+        template: Experience,
         *,
         prior: Prior,
-        likelihood: Likelihood,
+        noise: Any,
         particles: int,
         rng: np.random.Generator,
         settings: OneLookSettings | None = None,
     ) -> OneLookSampler:
-        """Return particles drawn from the prior, nothing seen; `space_of` tells space and kinds of experience."""
-        if isinstance(likelihood, Tolerance) and not likelihood.is_exact:
+        """Return particles drawn from the prior, nothing seen; `template` tells space and kinds of experience."""
+        likelihood = as_likelihood(noise)
+        if not likelihood.is_noisy and not likelihood.is_exact:
             raise InvalidInputError("the one-look update is exact: it takes tolerance 0 (or noise), not a tolerance")
         return cls(
-            **nothing_seen(space_of, prior, likelihood, particles, rng),
+            **initial_state(template, prior, noise, particles=particles, rng=rng),
             settings=settings or OneLookSettings(),
         )
 
@@ -106,7 +105,7 @@ class OneLookSampler(SequentialSampler):
         """
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
         fresh = np.flatnonzero(seen.observed & ~self.seen.observed)
-        if has_noise(self.likelihood):
+        if self.noise.is_noisy:
             changed = bool(np.any(seen.count != self.seen.count))
             if changed:
                 self._reweight_noisy(seen)
@@ -128,25 +127,26 @@ class OneLookSampler(SequentialSampler):
             return
         started = time.perf_counter()
         x = self._coordinates(target)
-        density = target.log_density(x)
         tuning = Tuning(step=self.step, trajectory=np.pi / 2, inverse_mass=self._variances(target, x))
+        state = ChainState(x=x, density=target.log_density(x), tuning=tuning)
         accepted: list[float] = []
         leapfrog = 0
         while len(accepted) < times and (not accepted or time.perf_counter() < stop_at):
-            steps = tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
-            move = hmc_move(target, x, density, tuning, steps, self.rng)
+            steps = state.tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
+            move = hmc_move(target, state.x, state.density, state.tuning, steps, self.rng)
             accepted.append(float(np.nan_to_num(move.smooth_acceptance).mean()))
             leapfrog += steps
             # A slow stochastic approximation: one step size serves the whole run.
-            tuning.step = float(np.clip(tuning.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE)), 1e-3, 2.0))
-            x, density = move.x, move.density
-        x, _ = gibbs(target, x, density, self.rng)  # one sweep: with exact weights there is little left to mix
-        self.step = tuning.step
-        self._set(target, x)
+            size = state.tuning.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE))
+            tuning = replace(state.tuning, step=float(np.clip(size, 1e-3, 2.0)))
+            state = ChainState(x=move.x, density=move.density, tuning=tuning)
+        state = redraw(target, state, self.rng)  # one sweep: with exact weights there is little left to mix
+        self.step = state.tuning.step
+        self.particles = self.particles.at(target.to_parameters(state.x), target.log_scale_of(state.x))
         self._note(
             "move",
             started,
-            ess_before=self.cloud.ess,
+            ess_before=self.particles.ess,
             moves=len(accepted),
             acceptance=float(np.mean(accepted)),
             step_size=self.step,
@@ -166,82 +166,80 @@ class OneLookSampler(SequentialSampler):
     # -- weights -------------------------------------------------------------------------------------------------------
 
     def _add_pair(self, k: int, seen: Experience) -> None:
-        """Reweight by the exact density of the reward of pair k, and resample where the weights have become uneven."""
+        """Reweight by the exact density of the reward of pair k, and resample where the weights have become uneven.
+
+        w(φ') = f_{O∪k}(φ') / ∫ f_O(φ', x) dx; where nothing observed depends on θ_k that is the prior at θ_k = c, the
+        value that the reward implies.
+        """
         started = time.perf_counter()
         before = self._target(self.seen)
-        alone = self._stands_alone(before, k, seen)
-        log_integral = np.zeros(0) if alone else before.log_integral(self.cloud.theta, k)
+        alone = _bellman(before).stands_alone(k, seen.row(k)[0])
+        log_integral = np.zeros(0) if alone else before.log_integral(self.particles.parameters, k)
         self.seen.reveal(k, seen)
         after = self._target(self.seen)
-        x = np.ascontiguousarray(self.cloud.theta[:, after.free])
-        self.cloud.theta = after.to_q(x)
+        x = self._coordinates(after)
+        theta = after.to_parameters(x)
         if alone:
-            mean, scale = after.prior_data.mean, after.prior_data.scale
-            z = (self.cloud.theta[:, k] - mean) / scale
-            log_weight = -0.5 * z**2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
+            mean, scale = after.parts.prior_data.mean[k], after.parts.prior_data.scale[k]
+            log_weight = -0.5 * ((theta[:, k] - mean) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2.0 * np.pi)
         else:
-            log_weight = after.log_density(x).sum(axis=1) - log_integral
+            log_weight = after.log_density(x).total - log_integral
+        self.particles = self.particles.at(theta, None)
         self._absorb(np.where(np.isfinite(log_weight), log_weight, -np.inf), "look", started)
-
-    def _stands_alone(self, target: BellmanTarget, k: int, seen: Experience) -> bool:
-        """Return whether nothing observed depends on θ_k and k cannot return to its state: w is then prior(c).
-
-        Only where the pairs are independent under the prior, as in its compiled form without a wall.
-        """
-        state = seen.space.pair_state[k]
-        led_to = np.any(target.layout.successor == state) or np.any(seen.row(k)[0] == state)
-        return not led_to and not target.is_plain and target.prior_data.wall == NO_WALL
 
     def _reweight_noisy(self, seen: Experience) -> None:
         """Multiply the likelihood of the new readings at ρ = g(θ); θ without a proper policy gets weight 0."""
         started = time.perf_counter()
-        theta, log_scale = self.cloud.theta, self.cloud.log_scale
-        before, after = self._target(self.seen), BellmanTarget(seen, self.prior, self.likelihood)
+        theta, log_scale = self.particles.parameters, self.particles.log_scale
+        before, after = self._target(self.seen), Target(seen, self.prior, self.noise)
         gain = after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)
         self.seen = seen.copy()
         self._absorb(np.where(after.contains(theta), gain, -np.inf), "readings", started)
 
     def _absorb(self, log_weight: FloatArray, stage: str, started: float) -> None:
-        ess_before = self.cloud.ess
-        increment = self.cloud.reweight(log_weight)
-        ess_after, num = self.cloud.ess, self.cloud.log_weights.size
+        ess_before = self.particles.ess
+        self.particles, increment = self.particles.reweighted(log_weight)
+        ess_after, num = self.particles.ess, self.particles.num
         resampled = ess_after < self.settings.resample_below * num
         if resampled:
-            self.cloud.select(find_resampling(self.settings.resampling)(self.cloud.weights, self.rng, num))
+            chosen = find_resampling(self.settings.resampling)(self.particles.weights, self.rng, num)
+            self.particles = self.particles.select(chosen)
         self._note(
             stage, started, ess_before=ess_before, ess_after=ess_after, resampled=resampled, log_increment=increment
         )
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _target(self, seen: Experience) -> BellmanTarget:
+    def _target(self, seen: Experience) -> Target:
         if self._current is not None and seen is self.seen and self._current_size == int(seen.count.sum()):
             return self._current
-        self._current, self._current_size = BellmanTarget(seen, self.prior, self.likelihood), int(seen.count.sum())
+        self._current, self._current_size = Target(seen, self.prior, self.noise), int(seen.count.sum())
         return self._current
 
-    def _coordinates(self, target: BellmanTarget) -> FloatArray:
-        if has_noise(self.likelihood):
-            return target.from_q(self.cloud.theta, self.cloud.log_scale)
-        return np.ascontiguousarray(self.cloud.theta[:, target.free])
+    def _coordinates(self, target: Target) -> FloatArray:
+        """Return where the particles stand; at tolerance 0 their free values, whatever θ they had on seen pairs."""
+        if self.noise.is_noisy:
+            return target.from_parameters(self.particles.parameters, self.particles.log_scale)
+        return np.ascontiguousarray(self.particles.parameters[:, _bellman(target).free])
 
-    def _set(self, target: BellmanTarget, x: FloatArray) -> None:
-        self.cloud.theta = target.to_q(x)
-        if self.cloud.log_scale is not None:
-            self.cloud.log_scale = x[:, -1].copy()
-
-    def _variances(self, target: BellmanTarget, x: FloatArray) -> FloatArray:
+    def _variances(self, target: Target, x: FloatArray) -> FloatArray:
         """Return the running variances of the coordinates: few particles, but many updates."""
         variance = target.typical_spread**2
         if self.spread is None:
             self.spread = np.full(self.seen.space.num_pairs + 1, variance)
-        weights = self.cloud.weights
+        weights = self.particles.weights
         sample = weights @ (x - weights @ x) ** 2 + 1e-6 * variance
-        where = np.append(target.free, self.seen.space.num_pairs)[: x.shape[1]]
-        share = min(0.5, self.cloud.ess / FORGETTING)
+        where = np.append(_bellman(target).free, self.seen.space.num_pairs)[: x.shape[1]]
+        share = min(0.5, self.particles.ess / FORGETTING)
         self.spread[where] += share * (sample - self.spread[where])
         return np.asarray(self.spread[where])
 
     def _note(self, stage: str, started: float, **facts: Any) -> None:
         row = {"stage": stage, "observed": self.seen.num_observed, "tolerance": 0.0, "new_tolerance": 0.0}
         self.trace.append(row | facts | {"bellman_error": 0.0, "seconds": time.perf_counter() - started})
+
+
+def _bellman(target: Target) -> BellmanChart:
+    """Return the chart of a target in Bellman coordinates, in which first looks are weighed."""
+    assert isinstance(target.chart, BellmanChart)
+    return target.chart

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from qposterior.checks import check_count, check_number
 from qposterior.errors import InvalidInputError
-from qposterior.inference.hmc import Tuning, gibbs, hmc_move
+from qposterior.inference.hmc import ChainState, Tuning, hmc_move, redraw
+from qposterior.inference.records import Particles
 from qposterior.inference.smc.adaptation import Bounds, Kernel, MixingMonitor, adapt_kernel
-from qposterior.inference.smc.cloud import Cloud
 from qposterior.inference.smc.resampling import find_resampling
-from qposterior.model.tabular import TabularTarget
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 
 SMALLEST_VARIANCE = 1e-8
@@ -49,14 +49,14 @@ class StepRecord:
     ess_before: float
     ess_after: float  # of the weights, before resampling
     resampled: bool
-    moves: int
-    acceptance: float
-    step_size: float  # mean over the particles
-    trajectory: float  # mean number of leapfrog steps
-    mixing_ratio: float  # median over the coordinates
-    is_effective: bool
     log_increment: float
     bounds: Bounds
+    moves: int = 0
+    acceptance: float = np.nan
+    step_size: float = np.nan  # mean over the particles
+    trajectory: float = np.nan  # mean number of leapfrog steps
+    mixing_ratio: float = np.nan  # median over the coordinates
+    is_effective: bool = True  # whether most coordinates have mixed; also where there was nothing to move
 
     def to_row(self) -> dict[str, Any]:
         """Return the record as a row of the trace."""
@@ -65,75 +65,69 @@ class StepRecord:
 
 
 def smc_one_step(
-    cloud: Cloud,
-    target: TabularTarget,
+    particles: Particles,
+    target: Target,
     log_gain: FloatArray,
     *,
     bounds: Bounds,
     settings: MoveSettings,
     rng: np.random.Generator,
     stop_at: float = np.inf,
-) -> StepRecord:
-    """Take the cloud from the last posterior to that of `target`, in place (paper, alg. smcbase, SMCOneStep).
+) -> tuple[Particles, StepRecord]:
+    r"""Return the particles of the next posterior, that of `target`, and what was done (paper, alg. smcbase, SMCOneStep).
 
-    `log_gain` ``(N,)`` is log p_j(θ) − log p_{j−1}(θ), with its normalising terms. No move is begun after the time
-    `stop_at` of the performance counter: the weights alone make the cloud a valid approximation.
+    `log_gain` ``(N,)`` is log p_j(θ_n) − log p_{j−1}(θ_n), with its normalising terms, so that the log-evidence grows by
+    log Σ W_n exp(gain_n). Reweight; resample if the effective sample size is below a share of N; adapt the kernel to the
+    variance of the weighted particles (taken before resampling, which only loses information); move. The moves leave
+    the *new* target invariant, so they come after the weights. None is begun after the time `stop_at` of the
+    performance counter: the weights alone make the particles a valid approximation.
     """
-    ess_before = cloud.ess
-    log_increment = cloud.reweight(log_gain)
-    ess_after = cloud.ess
-    x = target.from_q(cloud.theta, cloud.log_scale)
-    variance = weighted_variance(x, cloud.weights)  # before resampling, which only loses information
-    resampled = settings.waste_free is not None or ess_after < settings.resample_below * cloud.log_weights.size
-    if resampled:
-        num = cloud.log_weights.size // (settings.waste_free or 1)
-        cloud.select(find_resampling(settings.resampling)(cloud.weights, rng, num))
-        x = target.from_q(cloud.theta, cloud.log_scale)
-    record: dict[str, Any] = {
-        "ess_before": ess_before,
-        "ess_after": ess_after,
-        "resampled": resampled,
-        "log_increment": log_increment,
-    }
-    return move_cloud(cloud, target, x, variance, record, bounds=bounds, settings=settings, rng=rng, stop_at=stop_at)
+    weighted, increment = particles.reweighted(log_gain)
+    record = StepRecord(
+        ess_before=particles.ess, ess_after=weighted.ess, resampled=False, log_increment=increment, bounds=bounds
+    )
+    is_uneven = weighted.ess < settings.resample_below * weighted.num
+    return resample_and_move(weighted, target, record, is_uneven=is_uneven, settings=settings, rng=rng, stop_at=stop_at)
 
 
-def move_cloud(
-    cloud: Cloud,
-    target: TabularTarget,
-    x: FloatArray,
-    variance: FloatArray,
-    record: dict[str, Any],
+def resample_and_move(
+    particles: Particles,
+    target: Target,
+    record: StepRecord,
     *,
-    bounds: Bounds,
+    is_uneven: bool,
     settings: MoveSettings,
     rng: np.random.Generator,
     stop_at: float = np.inf,
-) -> StepRecord:
-    """Adapt the kernel, then move every particle by it until the chains have mixed or M moves are made."""
+) -> tuple[Particles, StepRecord]:
+    """Resample where weights are uneven, or N / P particles for waste-free chains; then adapt the kernel and move."""
+    variance = weighted_variance(target.from_parameters(particles.parameters, particles.log_scale), particles.weights)
+    if is_uneven or settings.waste_free is not None:
+        num = particles.num // (settings.waste_free or 1)
+        particles = particles.select(find_resampling(settings.resampling)(particles.weights, rng, num))
+        record = replace(record, resampled=True)
+    x = target.from_parameters(particles.parameters, particles.log_scale)
     is_late = time.perf_counter() >= stop_at and settings.waste_free is None
     if is_late or x.shape[1] == 0 or settings.max_moves == 0:
-        nothing: dict[str, Any] = dict.fromkeys(("acceptance", "step_size", "trajectory", "mixing_ratio"), np.nan)
-        return StepRecord(**record, **nothing, moves=0, is_effective=not is_late, bounds=bounds)
-    kernel, bounds = adapt_kernel(target, x, variance=variance, bounds=bounds, rng=rng)
-    path, monitor, acceptance = _move(cloud, target, x, kernel, settings, rng, stop_at)
+        return particles, replace(record, is_effective=not is_late)
+    kernel, bounds = adapt_kernel(target, x, variance=variance, bounds=record.bounds, rng=rng)
+    path, monitor, acceptance = _move(particles, target, x, kernel, settings, rng, stop_at)
     ratios = monitor.ratios()
-    _settle(cloud, target, path, settings)
-    return StepRecord(
-        **record,
+    return _settled(particles, target, path, settings), replace(
+        record,
+        bounds=bounds,
         moves=len(acceptance),
         acceptance=float(np.mean(acceptance)),
         step_size=float(kernel.step.mean()),
         trajectory=float(kernel.num_steps.mean()),
         mixing_ratio=float(np.median(ratios)),
         is_effective=bool(np.mean(ratios < settings.mixing_threshold) > 0.5),
-        bounds=bounds,
     )
 
 
 def _move(
-    cloud: Cloud,
-    target: TabularTarget,
+    particles: Particles,
+    target: Target,
     x: FloatArray,
     kernel: Kernel,
     settings: MoveSettings,
@@ -142,20 +136,20 @@ def _move(
 ) -> tuple[list[FloatArray], MixingMonitor, list[float]]:
     """Return the states to keep (the last, or all of waste-free chains), the monitor, and the acceptance per move."""
     tuning = Tuning(step=float(kernel.step.mean()), trajectory=1.0, inverse_mass=kernel.inverse_mass)
-    density = target.log_density(x)
-    monitor = MixingMonitor(cloud.weights)
+    state = ChainState(x=x, density=target.log_density(x), tuning=tuning)
+    monitor = MixingMonitor(particles.weights)
     monitor.add(x)
     path, acceptance = [x], list[float]()
     most = settings.max_moves if settings.waste_free is None else settings.waste_free - 1
     while len(acceptance) < most:
-        move = hmc_move(target, x, density, tuning, kernel.num_steps, rng, kernel.step)
-        x, density = gibbs(target, move.x, move.density, rng)
+        move = hmc_move(target, state.x, state.density, tuning, kernel.num_steps, rng, kernel.step)
+        state = redraw(target, replace(state, x=move.x, density=move.density), rng)
         acceptance.append(float(move.acceptance.mean()))
-        monitor.add(x)
+        monitor.add(state.x)
         if settings.waste_free is not None:
-            path.append(x)
+            path.append(state.x)
             continue
-        path = [x]
+        path = [state.x]
         due = len(acceptance) % settings.check_every == 0
         mixed = due and np.mean(monitor.ratios() < settings.mixing_threshold) > 0.5
         if mixed or time.perf_counter() >= stop_at:
@@ -163,14 +157,13 @@ def _move(
     return path, monitor, acceptance
 
 
-def _settle(cloud: Cloud, target: TabularTarget, path: list[FloatArray], settings: MoveSettings) -> None:
-    """Put the moved states back into the cloud; waste-free chains become particles of equal weight, state by state."""
+def _settled(particles: Particles, target: Target, path: list[FloatArray], settings: MoveSettings) -> Particles:
+    """Return the particles where they have moved to; states of waste-free chains are particles of equal weight."""
     x = path[-1] if settings.waste_free is None else np.concatenate(path)
-    cloud.theta = target.to_q(x)
-    if cloud.log_scale is not None:
-        cloud.log_scale = x[:, -1].copy()
-    if settings.waste_free is not None:
-        cloud.log_weights = np.full(x.shape[0], -np.log(x.shape[0]))
+    moved = particles.at(target.to_parameters(x), target.log_scale_of(x))
+    if settings.waste_free is None:
+        return moved
+    return replace(moved, log_weights=np.full(x.shape[0], -np.log(x.shape[0])))
 
 
 def weighted_variance(x: FloatArray, weights: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""What all sequential samplers share: a cloud that follows an experience, a trace, and a form that can be saved."""
+"""What all sequential samplers share: particles that follow an experience, a trace, and a form that can be saved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
-from qposterior.model.likelihood import Likelihood
+from qposterior.inference.records import Particles
+from qposterior.model.noise import Likelihood, as_likelihood
 from qposterior.model.prior import Prior
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -23,13 +23,14 @@ class SequentialSampler(ABC):
     """Weighted particles of the posterior given what was seen, brought up to date by `update`."""
 
     prior: Prior
-    likelihood: Likelihood
-    cloud: Cloud
+    noise: Likelihood
+    particles: Particles
     seen: Experience  # what the particles know
     rng: np.random.Generator
     trace: list[dict[str, Any]] = field(default_factory=list)  # a row per step of the sampler
     is_finished: bool = True  # False where a deadline has left something for the next call
     tolerance: float = 0.0  # of the sharpest data
+    last_mixing: float | None = None  # the ratio of the last moves, where they have not mixed
 
     @abstractmethod
     def update(self, seen: Experience, *, deadline: float | None = None) -> bool:
@@ -43,13 +44,17 @@ class SequentialSampler(ABC):
     def move(self, *, deadline: float | None = None) -> None:
         """Move the particles on where they stand, for nothing new was seen; at most for some seconds."""
 
+    def q_of_particles(self) -> FloatArray:
+        """Return ``(N, K)`` the values of Q of the particles."""
+        return self.particles.parameters
+
     def pack(self) -> Packed:
         """Return everything that the continuation depends on."""
-        arrays = {"theta": self.cloud.theta, "log_weights": self.cloud.log_weights}
-        if self.cloud.log_scale is not None:
-            arrays["log_scale"] = self.cloud.log_scale
+        arrays = {"theta": self.particles.parameters, "log_weights": self.particles.log_weights}
+        if self.particles.log_scale is not None:
+            arrays["log_scale"] = self.particles.log_scale
         facts = {
-            "log_evidence": self.cloud.log_evidence,
+            "log_evidence": self.particles.log_evidence,
             "seen": self.seen.to_text(),
             "trace": self.trace,
             "is_finished": self.is_finished,
@@ -59,8 +64,8 @@ class SequentialSampler(ABC):
 
     def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
         """Take over what `pack` returned."""
-        self.cloud = Cloud(
-            theta=arrays["theta"],
+        self.particles = Particles(
+            parameters=arrays["theta"],
             log_weights=arrays["log_weights"],
             log_scale=arrays.get("log_scale"),
             log_evidence=float(facts["log_evidence"]),
@@ -70,18 +75,19 @@ class SequentialSampler(ABC):
         self.is_finished, self.tolerance = bool(facts["is_finished"]), float(facts["tolerance"])
 
 
-def nothing_seen(
-    space_of: Experience,
-    prior: Prior,
-    likelihood: Likelihood,
-    particles: int,
-    rng: np.random.Generator,
+def initial_state(
+    template: Experience, prior: Prior, noise: Any, *, particles: int, rng: np.random.Generator, space: Any = None
 ) -> dict[str, Any]:
-    """Return the state that every sampler starts from: draws of the prior, and an empty experience of the same kind."""
+    """Return what every sampler starts from: draws of the prior, and an empty experience of the kind of `template`.
+
+    `space` is that of the parameters, where they are not the values of the pairs.
+    """
+    likelihood = as_likelihood(noise)
+    asked = template.space if space is None else space
     return {
         "prior": prior,
-        "likelihood": likelihood,
-        "cloud": draw_prior_cloud(space_of.space, prior, likelihood, particles, rng),
-        "seen": Experience(space_of.space, transitions=space_of.transitions, rewards=space_of.rewards),
+        "noise": likelihood,
+        "particles": Particles.from_prior(prior, likelihood, space=asked, num=particles, rng=rng),
+        "seen": Experience(template.space, transitions=template.transitions, rewards=template.rewards),
         "rng": rng,
     }

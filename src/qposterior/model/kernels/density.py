@@ -18,13 +18,23 @@ LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
 class PriorData(NamedTuple):
-    """N(mean, scale²) on every θ_k, with a wall at `upper` on θ or on the rewards that θ implies."""
+    """θ_k ~ N(mean_k, scale_k²), with a wall at `upper` on θ or on the rewards that θ implies."""
 
-    mean: float
-    scale: float
+    mean: FloatArray  # (K,)
+    scale: FloatArray  # (K,)
+    precision: FloatArray  # (K,)  1 / scale²
+    log_norm: float  # −Σ log(scale_k √(2π))
     wall: int  # one of NO_WALL … SOFT_REWARD
     upper: float
     softness: float  # sd of the Gaussian penalty beyond a soft wall
+
+
+def gaussian_data(
+    mean: FloatArray, scale: FloatArray, *, wall: int = NO_WALL, upper: float = np.inf, softness: float = 1.0
+) -> PriorData:
+    """Return the compiled form of a Gaussian prior with ``(K,)`` means and scales."""
+    log_norm = -float(np.sum(np.log(scale)) + 0.5 * scale.size * LOG_TWO_PI)
+    return PriorData(mean, scale, scale**-2.0, log_norm, wall, upper, softness)
 
 
 class LikelihoodData(NamedTuple):
@@ -103,28 +113,30 @@ def wall_penalty(prior: PriorData, x: float) -> tuple[float, float]:
 
 
 @inlined_kernel
-def sum_of_squares(values: FloatArray) -> float:
-    """Return Σ values² in four partial sums: additions need not wait for one another, and their order is fixed."""
+def gaussian_slopes(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
+    """Write (mean_k − θ_k) / scale_k²; return Σ ((θ_k − mean_k) / scale_k)².
+
+    In four partial sums: additions need not wait for one another, and their order is fixed.
+    """
+    mean, precision = prior.mean, prior.precision
+    for k in range(theta.size):
+        slope[k] = (mean[k] - theta[k]) * precision[k]
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    whole = values.size - values.size % 4
+    whole = theta.size - theta.size % 4
     for k in range(0, whole, 4):
-        a += values[k] * values[k]
-        b += values[k + 1] * values[k + 1]
-        c += values[k + 2] * values[k + 2]
-        d += values[k + 3] * values[k + 3]
-    for k in range(whole, values.size):
-        a += values[k] * values[k]
+        a += (mean[k] - theta[k]) * slope[k]
+        b += (mean[k + 1] - theta[k + 1]) * slope[k + 1]
+        c += (mean[k + 2] - theta[k + 2]) * slope[k + 2]
+        d += (mean[k + 3] - theta[k + 3]) * slope[k + 3]
+    for k in range(whole, theta.size):
+        a += (mean[k] - theta[k]) * slope[k]
     return (a + b) + (c + d)
 
 
 @inlined_kernel
 def log_prior(prior: PriorData, theta: FloatArray, slope: FloatArray) -> float:
     """Return log prior(θ), −inf beyond a hard wall on θ, and write its gradient to `slope`."""
-    precision = 1.0 / (prior.scale * prior.scale)
-    for k in range(theta.size):
-        slope[k] = (prior.mean - theta[k]) * precision
-    total = -0.5 * prior.scale * prior.scale * sum_of_squares(slope[: theta.size])
-    total -= theta.size * (np.log(prior.scale) + 0.5 * LOG_TWO_PI)
+    total = prior.log_norm - 0.5 * gaussian_slopes(prior, theta, slope)
     if prior.wall == HARD_Q:
         for k in range(theta.size):
             if theta[k] > prior.upper:
@@ -312,27 +324,3 @@ def bellman_density(
         total += part
         grad[free.size] = scale_slope + push
     return total, -log_det
-
-
-@kernel
-def reward_density(layout: Layout, data: LikelihoodData, prior: PriorData, x: FloatArray, grad: FloatArray) -> float:
-    """Return log p(ρ | D) where the rewards of all pairs are independent N(mean, scale²), and write its gradient.
-
-    The coordinates are the rewards themselves, so there is no determinant and nothing to solve. `data` has a row for
-    each pair in `layout.observed`; the wall is a box, which trajectories are reflected at.
-    """
-    num_pairs = layout.pair_state.size
-    log_scale = x[num_pairs] if data.learned else 0.0
-    total = log_prior(prior, x[:num_pairs], grad)
-    scale_slope = 0.0
-    for i in range(data.mean.size):
-        k = layout.observed[i]
-        part, bend, pull = log_likelihood(data, i, x[k], log_scale)
-        total += part
-        grad[k] += bend
-        scale_slope += pull
-    if data.learned:
-        part, push = log_scale_prior(data, log_scale)
-        total += part
-        grad[num_pairs] = scale_slope + push
-    return total

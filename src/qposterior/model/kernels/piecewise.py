@@ -42,7 +42,7 @@ class Reach(NamedTuple):
 
     components: IntArray
     states: IntArray
-    misfit: float  # Σ (θ_k − mean)² over the observed pairs of all other states
+    misfit: float  # Σ ((θ_k − mean_k) / scale_k)² over the observed pairs of all other states
     excess: float  # the same over those above the mean
     is_outside: bool  # one of them lies beyond a hard wall
 
@@ -80,7 +80,7 @@ def find_reach(layout: Layout, prior: PriorData, s: int, theta: FloatArray) -> R
                 continue
             for k in range(first_pair[t], first_pair[t + 1]):
                 if row_of[k] >= 0:
-                    gap = theta[k] - prior.mean
+                    gap = (theta[k] - prior.mean[k]) / prior.scale[k]
                     misfit += gap * gap
                     excess += max(gap, 0.0) ** 2
                     is_outside = is_outside or (prior.wall == HARD_Q and theta[k] > prior.upper)
@@ -205,6 +205,7 @@ def add_piece(
     layout: Layout,
     prior: PriorData,
     reach: Reach,
+    u: int,
     theta: FloatArray,
     rate: FloatArray,
     edge: float,
@@ -217,7 +218,9 @@ def add_piece(
 
     θ is given at x = edge, and is linear with slope `rate` on the piece.
     """
-    bend, push, rest = 1.0, prior.mean, prior.mean * prior.mean + reach.misfit
+    # Σ precision_k (mean_k − θ_k(x))² = bend x² − 2 push x + rest, the prior of u itself first.
+    bend, push = prior.precision[u], prior.precision[u] * prior.mean[u]
+    rest = push * prior.mean[u] + reach.misfit
     if prior.wall == HARD_Q:
         high = -inf if reach.is_outside else min(high, prior.upper)
     for i in range(reach.states.size):
@@ -225,18 +228,19 @@ def add_piece(
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if layout.row_of[k] < 0:
                 continue
-            gap = prior.mean - theta[k] + rate[k] * edge
-            bend += rate[k] * rate[k]
-            push += rate[k] * gap
-            rest += gap * gap
+            gap = prior.mean[k] - theta[k] + rate[k] * edge
+            weight = prior.precision[k]
+            bend += weight * rate[k] * rate[k]
+            push += weight * rate[k] * gap
+            rest += weight * gap * gap
             if prior.wall == HARD_Q:
                 if rate[k] > 0.0:
                     high = min(high, edge + (prior.upper - theta[k]) / rate[k])
                 elif theta[k] > prior.upper:
                     high = -inf
-    centre, spread = push / bend, prior.scale / sqrt(bend)
+    centre, spread = push / bend, 1.0 / sqrt(bend)
     piece[LOW], piece[HIGH], piece[CENTRE], piece[SPREAD] = low, high, centre, spread
-    exponent = -0.5 * (rest - push * push / bend) / (prior.scale * prior.scale)
+    exponent = -0.5 * (rest - push * push / bend)
     mass = log_mass((low - centre) / spread, (high - centre) / spread)
     piece[LOG_MASS] = exponent - log_det + log(spread) + 0.5 * log(2.0 * pi) + mass
 
@@ -263,16 +267,16 @@ def switch_ties(layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArra
 
 
 @kernel
-def bound_above(layout: Layout, prior: PriorData, reach: Reach, theta: FloatArray, edge: float) -> float:
+def bound_above(layout: Layout, prior: PriorData, reach: Reach, u: int, theta: FloatArray, edge: float) -> float:
     """Return an upper bound of the log mass above x = edge where no policy loops: every θ_k only grows with x."""
     excess = reach.excess
     for i in range(reach.states.size):
         s = reach.states[i]
         for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if layout.row_of[k] >= 0:
-                excess += max(theta[k] - prior.mean, 0.0) ** 2
-    total = -0.5 * excess / (prior.scale * prior.scale)
-    return total + log_tail((prior.mean - edge) / prior.scale) + log(prior.scale) + 0.5 * log(2.0 * pi)
+                excess += (max(theta[k] - prior.mean[k], 0.0) / prior.scale[k]) ** 2
+    tail = log_tail((prior.mean[u] - edge) / prior.scale[u])
+    return -0.5 * excess + tail + log(prior.scale[u]) + 0.5 * log(2.0 * pi)
 
 
 @kernel
@@ -307,7 +311,7 @@ def conditional_pieces(
             at, k = next_edge(layout, reach, work.greedy, theta, rate, edge, up)
             low, high = (edge, at) if up else (at, edge)
             if high > low:
-                add_piece(layout, prior, reach, theta, rate, edge, low, high, log_det, pieces[number])
+                add_piece(layout, prior, reach, u, theta, rate, edge, low, high, log_det, pieces[number])
                 if policies.shape[0] > 0:
                     policies[number] = work.greedy
                 number += 1
@@ -326,7 +330,7 @@ def conditional_pieces(
                 work.greedy[layout.pair_state[k]] = k
             if up and acyclic and number > 0:
                 largest = max(largest, pieces[number - 1, LOG_MASS])
-                if bound_above(layout, prior, reach, theta, edge) - log_det_elsewhere < largest - NEGLIGIBLE:
+                if bound_above(layout, prior, reach, u, theta, edge) - log_det_elsewhere < largest - NEGLIGIBLE:
                     break
     work.greedy[:] = here
     return number
@@ -406,8 +410,8 @@ def sweep_particle(
         if layout.row_of[u] >= 0:
             continue
         if layout.component_of[layout.pair_state[u]] < 0:  # nothing that was seen leads there: the prior itself
-            top = (prior.upper - prior.mean) / prior.scale if prior.wall == HARD_Q else inf
-            psi[u] = prior.mean + prior.scale * truncated_quantile(-inf, top, uniforms[j, 1])
+            top = (prior.upper - prior.mean[u]) / prior.scale[u] if prior.wall == HARD_Q else inf
+            psi[u] = prior.mean[u] + prior.scale[u] * truncated_quantile(-inf, top, uniforms[j, 1])
             x[j] = psi[u]
             work.theta[u] = psi[u]
             continue

@@ -1,4 +1,4 @@
-r"""Unknown transitions: the rows of what was seen are drawn with Q, jointly (paper, app. tabmodelbased).
+r"""What is believed of transitions. Unknown rows are drawn with Q, jointly (paper, app. tabmodelbased).
 
 In Bellman coordinates ψ the readings do not depend on the rows, so the joint posterior is
 
@@ -13,24 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from qposterior.checks import check_callable, check_choice, check_count, check_number, check_type, make_rng
 from qposterior.errors import InvalidInputError
-from qposterior.model.kernels.layout import Layout
-from qposterior.model.likelihood import Likelihood
-from qposterior.model.prior import Prior
-from qposterior.model.tabular import BellmanTarget
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
 SUCCESSOR_RULES = ("state", "all")
-MOST_BLOCKS = 64
 FIRST_LOOK = 20
 """Times the draws of a row that show which successors there are."""
+
+
+class Rows(Protocol):
+    """What is believed of the transition rows of the pairs that were seen."""
+
+    def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
+        """Return the rows of what was seen; `rng` is for beliefs that draw when they are bound."""
+        ...
+
 
 RowSimulator = Callable[[int, int, int, np.random.Generator], IntArray]
 """(state, action, m, rng) → m successors: a simulator of transitions that reveals no rewards."""
@@ -79,6 +84,16 @@ class DirichletRows:
         )
         return table, shape
 
+    def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
+        """Return the mean rows; proposals are drawn from the Dirichlet of each."""
+        table, shape = self.shapes(seen)
+
+        def draw(num: int, rng: np.random.Generator) -> FloatArray:
+            # A gamma of small shape may come out as 0, and a row of zeros has no direction.
+            return rng.standard_gamma(shape, (num, shape.size)) + np.finfo(float).tiny
+
+        return BoundRows(pairs=seen.observed_pairs, table=table, draw_fn=draw)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRows:
@@ -93,6 +108,15 @@ class SimulatedRows:
     def __post_init__(self) -> None:
         check_callable("simulate_fn", self.simulate_fn)
         check_count("draws", self.draws)
+
+    def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
+        """Return the successors that a first look at the simulator shows; proposals are frequencies of fresh draws."""
+        if rng is None:
+            raise InvalidInputError("SimulatedRows draws successors, and needs rng, a NumPy Generator")
+        table = _candidates_of_simulator(seen, self, rng)
+        return BoundRows(
+            pairs=seen.observed_pairs, table=table, draw_fn=lambda num, rng: _simulate(seen, self, table, num, rng)
+        )
 
 
 class SimulatorPool:
@@ -131,77 +155,65 @@ class SimulatorPool:
         return seen.with_rows(rows)
 
 
-class UncertainTarget(BellmanTarget):
-    """The joint posterior of ψ and the rows, for a fixed number of chains, each with rows of its own.
+@dataclass(frozen=True, kw_only=True)
+class KnownRows:
+    """The rows of the experience, which are known."""
 
-    `gibbs_sweep` proposes new rows for every chain, block by block of pairs; x stays. Draws of Q come from `to_q` with
-    the rows of that moment: it takes as many particles as there are chains.
-    """
+    def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
+        """Return the rows of the pairs that were seen."""
+        return BoundRows(pairs=seen.observed_pairs, table=seen.table())
 
-    def __init__(
-        self,
-        seen: Experience,
-        prior: Prior,
-        likelihood: Likelihood,
-        rows: DirichletRows | SimulatedRows,
-        *,
-        chains: int,
-        rng: np.random.Generator,
-    ) -> None:
-        self._rows, self._shape = rows, np.empty(0)
-        if isinstance(rows, DirichletRows):
-            table, self._shape = rows.shapes(seen)
-        else:
-            table = _candidates_of_simulator(seen, rows, rng)
-        super().__init__(seen, prior, likelihood, table=table)
-        self.has_jumps = True  # the rows are what jumps
-        self._row = np.repeat(np.arange(seen.num_observed), np.diff(table.row_start))
-        self._uncertain = np.flatnonzero(np.diff(table.row_start) > 1)
-        self.num_blocks = 1
-        self.acceptance = 1.0  # of the last sweep
-        self.tables = self._propose(chains, rng)
+
+@dataclass(frozen=True, eq=False)
+class TableRows:
+    """Rows of all pairs, known from the start."""
+
+    table: TransitionTable
+
+    def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
+        """Return the rows of all pairs."""
+        space, table = seen.space, self.table
+        if table.num_rows != space.num_pairs or table.num_states != space.num_states:
+            raise InvalidInputError(
+                f"the table must have a row for each of the {space.num_pairs} pairs over {space.num_states} states, "
+                f"got {table.num_rows} rows over {table.num_states}"
+            )
+        return BoundRows(pairs=np.arange(space.num_pairs), table=table)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundRows:
+    """The rows of some pairs, bound to what was seen, and how others are proposed where they are uncertain."""
+
+    pairs: IntArray  # the pairs that have a row, in the order of the table
+    table: TransitionTable
+    draw_fn: Callable[[int, np.random.Generator], FloatArray] | None = None  # (num, rng) → (num, nnz) masses
+
+    @cached_property
+    def row_of_entry(self) -> IntArray:
+        """``(nnz,)`` the row of each entry."""
+        return np.repeat(np.arange(self.table.num_rows), np.diff(self.table.row_start))
+
+    @cached_property
+    def uncertain(self) -> IntArray:
+        """The rows with more than one candidate, where rows are uncertain at all."""
+        several = np.flatnonzero(np.diff(self.table.row_start) > 1)
+        return several if self.draw_fn is not None else several[:0]
 
     @property
-    def has_uncertain_rows(self) -> bool:
-        """Whether any row has more than one candidate."""
-        return self._uncertain.size > 0
+    def shared(self) -> FloatArray:
+        """``(1, nnz)`` the rows as all particles share them: known, or the mean of what is believed."""
+        return np.ascontiguousarray(self.table.probability[None])
 
-    def gibbs_sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
-        """Propose rows from their Dirichlet (or the simulator), a block of pairs at a time; return x as it came."""
-        if not self.has_uncertain_rows:
-            return x
-        order = rng.permutation(self._uncertain)
-        density = self.log_density(x).sum(axis=1)
-        proposal, accepted = self._propose(x.shape[0], rng), []
-        for block in np.array_split(order, min(self.num_blocks, order.size)):
-            before = self.tables
-            entries = np.isin(self._row, block)
-            self.tables = np.where(entries, proposal, before)
-            proposed = self.log_density(x).sum(axis=1)
-            with np.errstate(invalid="ignore"):
-                taken = np.log(rng.random(x.shape[0])) < proposed - density
-            self.tables = np.where(taken[:, None], self.tables, before)
-            density = np.where(taken, proposed, density)
-            accepted.append(float(taken.mean()))
-        self.acceptance = float(np.mean(accepted))
-        return x
-
-    def adapt_blocks(self) -> None:
-        """Make blocks smaller where few proposals are taken, larger where most are (during the warm-up only)."""
-        if self.acceptance < 0.25:
-            self.num_blocks = min(2 * self.num_blocks, MOST_BLOCKS, max(self._uncertain.size, 1))
-        elif self.acceptance > 0.7:
-            self.num_blocks = max(self.num_blocks // 2, 1)
-
-    def _propose(self, chains: int, rng: np.random.Generator) -> FloatArray:
-        """Return ``(chains, nnz)`` rows drawn from what is known of them."""
-        if isinstance(self._rows, DirichletRows):
-            # A gamma of small shape may come out as 0, and a row of zeros has no direction.
-            drawn = rng.standard_gamma(self._shape, (chains, self._shape.size)) + np.finfo(float).tiny
-        else:
-            drawn = _simulate(self.seen, self._rows, self.layout, chains, rng)
-        sums = np.add.reduceat(drawn, self.layout.row_start[:-1], axis=1) if drawn.shape[1] else drawn
-        return np.ascontiguousarray(drawn / sums[:, self._row] if drawn.shape[1] else drawn)
+    def propose(self, num: int, rng: np.random.Generator) -> FloatArray | None:
+        """Return ``(num, nnz)`` rows drawn from what is believed of them, None where they are known."""
+        if self.draw_fn is None:
+            return None
+        drawn = self.draw_fn(num, rng)
+        if not drawn.shape[1]:
+            return np.ascontiguousarray(drawn)
+        sums = np.add.reduceat(drawn, self.table.row_start[:-1], axis=1)
+        return np.ascontiguousarray(drawn / sums[:, self.row_of_entry])
 
 
 def _total(seen: Experience) -> FloatArray:
@@ -237,20 +249,20 @@ def _candidates_of_simulator(seen: Experience, rows: SimulatedRows, rng: np.rand
 
 
 def _simulate(
-    seen: Experience, rows: SimulatedRows, layout: Layout, chains: int, rng: np.random.Generator
+    seen: Experience, rows: SimulatedRows, table: TransitionTable, chains: int, rng: np.random.Generator
 ) -> FloatArray:
     """Return ``(chains, nnz)`` counts of fresh draws.
 
     A successor that the first look has not met is left out; a row of nothing else is that of the first look.
     """
-    counts = np.empty((chains, layout.successor.size))
+    counts = np.empty((chains, table.successor.size))
     for i, k in enumerate(seen.observed_pairs):
-        start, stop = layout.row_start[i], layout.row_start[i + 1]
-        window = layout.successor[start:stop]
+        start, stop = table.row_start[i], table.row_start[i + 1]
+        window = table.successor[start:stop]
         drawn = _draw(rows.simulate_fn, seen, int(k), rows.draws * chains, rng)
         place = np.minimum(np.searchsorted(window, drawn), window.size - 1)
         is_met = window[place] == drawn
         cell = np.repeat(np.arange(chains), rows.draws) * window.size + place
         met = np.bincount(cell[is_met], minlength=chains * window.size).reshape(chains, window.size)
-        counts[:, start:stop] = np.where(met.any(axis=1, keepdims=True), met, layout.probability[start:stop])
+        counts[:, start:stop] = np.where(met.any(axis=1, keepdims=True), met, table.probability[start:stop])
     return counts

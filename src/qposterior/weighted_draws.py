@@ -8,15 +8,12 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from qposterior.checks import check_count, check_number, check_numbers, check_type, shown
-from qposterior.checks import make_rng as make_rng
+from qposterior.checks import check_count, check_number, check_numbers, check_type, make_rng, shown
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.inference.exact import Enumeration
-from qposterior.inference.trust import FEWEST_DRAWS
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.models import ModelDraws
@@ -31,6 +28,22 @@ BLOCK_NUMBERS = 10_000_000
 
 WEIGHT_ERROR = 1e-6
 """How far from 1 the sum of weights may lie."""
+
+FEWEST_DRAWS = 100.0
+"""Independent draws that an answer must be worth."""
+
+
+class PolicyCells(Protocol):
+    """What knows the exact probability of policies."""
+
+    def prob_policy(self, policy: dict[int, int]) -> float:
+        """Return the joint probability that these actions, by state, are optimal."""
+        ...
+
+
+def judged(reason: str | None) -> dict[str, Any]:
+    """Return the part of the diagnostics that says whether to trust the rest."""
+    return {"trusted": True} if reason is None else {"trusted": False, "distrust": reason}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +60,7 @@ class Posterior:
     chains: int = 1  # draws are stored chain after chain
     noise_scale: FloatArray | None = None  # (N,)  draws of a learned reward scale
     exact_tables: FloatArray | None = None  # (3, K)  exact P(optimal), mean and sd
-    enumeration: Enumeration | None = field(default=None, repr=False)
+    enumeration: PolicyCells | None = field(default=None, repr=False)
     models: ModelDraws | None = field(default=None, repr=False)  # the model of each draw, where models were drawn
     choosing: BoolArray | None = field(default=None, repr=False)  # (N,)  draws on which a policy may be chosen
 
@@ -165,12 +178,11 @@ class Posterior:
         if self.trusted:
             reason = f"the draws are worth only {effective:.0f} under the new weights; draw afresh"
         is_fine = self.trusted and effective >= FEWEST_DRAWS
-        judged = {"trusted": True} if is_fine else {"trusted": False, "distrust": reason}
         return replace(
             self,
             weights=weights,
             log_evidence=self.log_evidence + float(top) + float(np.log(total)),
-            diagnostics={"effective_draws": effective} | judged,
+            diagnostics={"effective_draws": effective} | judged(None if is_fine else reason),
             exact_tables=None,  # the exact numbers belong to the old weights
             enumeration=None,
             models=None,  # policies are valued over draws of equal weight

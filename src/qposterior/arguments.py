@@ -1,0 +1,176 @@
+"""The arguments of `posterior`: each is what it must be, all that are given are used, and what they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, shown
+from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.inference.exact import MOST_CELLS
+from qposterior.inference.problem import Problem
+from qposterior.model.charts import CHARTS, LinearQ
+from qposterior.model.model_prior import ModelPrior
+from qposterior.model.noise import Likelihood, Tolerance, as_likelihood, check_noise
+from qposterior.model.prior import RewardPrior, check_prior, prior_to_dict
+from qposterior.model.rows import DirichletRows, Rows, SimulatedRows, SimulatorPool, TableRows
+from qposterior.world.arrays import FloatArray
+from qposterior.world.experience import Experience
+from qposterior.world.transitions import TransitionTable, check_rows
+
+METHODS = ("exact", "hmc", "tempering", "smc")
+USED_BY = {
+    "settings": ("hmc", "tempering", "smc"),
+    "features": ("hmc", "tempering"),
+    "progress_fn": ("hmc", "tempering"),
+    "max_cells": ("exact",),
+}
+"""Arguments that some methods have no use for: given to another one they are refused, not ignored."""
+
+
+def check_arguments(given: dict[str, Any]) -> None:
+    """Raise for an argument of `posterior` that is not what it must be, or that nothing would look at."""
+    _check_each(given)
+    _check_all_are_used(given)
+
+
+def to_problem(given: dict[str, Any]) -> Problem:
+    """Return the problem that the checked arguments of `posterior` describe, under a prior on Q or on rewards."""
+    seen, prior, transitions, noise = (given[name] for name in ("seen", "prior", "transitions", "noise"))
+    likelihood: Likelihood = as_likelihood(
+        Tolerance(tolerance=given["tolerance"], kernel=given["kernel"]) if noise is None else noise
+    )
+    rows = _rows_of(given)
+    seen = known_rows(seen, transitions, prior)
+    described: dict[str, Any] = {"prior": prior_to_dict(prior), "tolerance": None, "kernel": None, "noise": None}
+    described |= likelihood.describe() if noise is None else {"noise": likelihood.describe()}
+    described |= {"coordinates": given["coordinates"], "observed": seen.num_observed}
+    if rows is not None and not isinstance(rows, TableRows):
+        described["transitions"] = type(rows).__name__
+    return Problem(
+        seen=seen,
+        prior=prior,
+        noise=likelihood,
+        chart=CHARTS[given["coordinates"]],
+        rows=rows,
+        q_function=None if given["features"] is None else _linear(given["features"], given),
+        num_draws=given["particles"],
+        described=described,
+    )
+
+
+def known_rows(seen: Experience, transitions: Any, prior: Any) -> Experience:
+    """Return the experience with the rows that `transitions` makes known of the pairs that were seen."""
+    if isinstance(transitions, str) and transitions == "empirical":
+        return seen.with_frequencies()
+    if isinstance(transitions, TransitionTable) and not isinstance(prior, RewardPrior):
+        return seen.with_rows({int(k): transitions.row(int(k)) for k in seen.observed_pairs})
+    return transitions.grow(seen) if isinstance(transitions, SimulatorPool) else seen
+
+
+def _linear(features: FloatArray, given: dict[str, Any]) -> LinearQ:
+    """Return the linear Q of ``(K, F)`` features."""
+    num_pairs = given["seen"].space.num_pairs
+    features = np.asarray(features, dtype=float)
+    if features.ndim != 2 or features.shape[0] != num_pairs or not np.isfinite(features).all():
+        raise InvalidInputError(
+            f"features must be finite, of shape ({num_pairs}, F): a row per pair; got {features.shape}"
+        )
+    return LinearQ(np.ascontiguousarray(features))
+
+
+def _check_each(given: dict[str, Any]) -> None:
+    """Raise where an argument of `posterior` is not what it must be, whatever the others are."""
+    check_type("seen", given["seen"], Experience)
+    if not isinstance(given["prior"], ModelPrior):
+        check_prior(given["prior"])
+    check_choice("method", given["method"], METHODS)
+    check_choice("coordinate system", given["coordinates"], CHARTS)
+    for name in ("particles", "max_cells"):
+        check_count(name, given[name])
+    if given["noise"] is not None:
+        check_noise(given["noise"])
+    if given["transitions"] is not None:
+        kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
+        check_type("transitions", given["transitions"], kinds)
+    if isinstance(given["transitions"], TransitionTable):
+        check_rows(given["transitions"], given["seen"].space.num_pairs, given["seen"].space.num_states)
+    if given["progress_fn"] is not None:
+        check_callable("progress_fn", given["progress_fn"])
+    observed = given["seen"].num_observed
+    if np.shape(check_numbers("tolerance", given["tolerance"])) not in ((), (observed,)):
+        raise InvalidInputError(
+            f"tolerance must be one number, or one for each of the {observed} pairs seen, got "
+            f"{shown(given['tolerance'])}"
+        )
+    if given["features"] is not None:
+        check_numbers("features", given["features"])
+
+
+def _check_all_are_used(given: dict[str, Any]) -> None:
+    """Raise for an argument that was given and that nothing on the way to this posterior would look at."""
+    method, coordinates, kernel = given["method"], given["coordinates"], given["kernel"]
+    is_given = {name: given[name] is not None for name in USED_BY} | {"max_cells": given["max_cells"] != MOST_CELLS}
+    for name, methods in USED_BY.items():
+        if is_given[name] and method not in methods:
+            raise InvalidInputError(f"{name} is for method {' and '.join(methods)}, not for {method!r}; leave it out")
+    is_tolerant = bool(np.any(given["tolerance"]))
+    if given["noise"] is not None and is_tolerant:
+        raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
+    if given["noise"] is not None and kernel != "gaussian":
+        raise InvalidInputError(f"a kernel belongs to a tolerance, not to noise; leave kernel={shown(kernel)} out")
+    if kernel == "uniform" and not is_tolerant:
+        raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
+    if isinstance(given["prior"], ModelPrior):
+        defaults = {"tolerance": 0.0, "method": "hmc", "coordinates": "bellman", "kernel": "gaussian"}
+        others = {name: given[name] for name in ("noise", "features", "settings", "progress_fn")}
+        for name, value in (defaults | dict.fromkeys(others)).items():
+            if np.ndim(given[name]) or given[name] != value:
+                raise InvalidInputError(f"{name} is for a prior on Q, not for a ModelPrior; leave it out")
+        if given["transitions"] not in (None, "dirichlet", "empirical"):
+            raise InvalidInputError('with a ModelPrior transitions are "dirichlet" (drawn) or "empirical"')
+        return
+    if isinstance(given["prior"], RewardPrior):
+        if method != "hmc" or coordinates != "bellman":
+            raise InvalidInputError(
+                f"a RewardPrior has its own way and coordinates; leave out method={method!r}, {coordinates=}"
+            )
+        for name in ("features", "progress_fn"):
+            if is_given[name]:
+                raise InvalidInputError(f"{name} is for a prior on Q, not for a RewardPrior; leave it out")
+
+
+def _rows_of(given: dict[str, Any]) -> Rows | None:
+    """Return what is believed of the rows where these are not those of the experience, None where they are."""
+    seen, transitions, prior = given["seen"], given["transitions"], given["prior"]
+    rows = _unknown_rows(seen, transitions, prior, given["method"], given["coordinates"])
+    if rows is not None and given["features"] is not None:
+        raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')
+    if not isinstance(prior, RewardPrior):
+        return rows
+    if not isinstance(transitions, TransitionTable):
+        raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
+    return TableRows(transitions)
+
+
+def _unknown_rows(
+    seen: Experience, transitions: Any, prior: Any, method: str, coordinates: str
+) -> DirichletRows | SimulatedRows | None:
+    """Return what is believed of rows that are not known, None where they are."""
+    if isinstance(transitions, str):
+        if transitions not in ("dirichlet", "empirical"):
+            raise unknown_name("treatment of transitions", transitions, ("dirichlet", "empirical"))
+        if seen.transitions != "counted":
+            raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
+    if transitions == "empirical" or isinstance(transitions, TransitionTable | SimulatorPool):
+        return None
+    if seen.transitions != "counted" and not isinstance(transitions, SimulatedRows):
+        if isinstance(transitions, DirichletRows):
+            raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
+        return None
+    if isinstance(prior, RewardPrior):
+        raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
+    if method != "hmc" or coordinates != "bellman":
+        raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
+    return transitions if isinstance(transitions, DirichletRows | SimulatedRows) else DirichletRows()
