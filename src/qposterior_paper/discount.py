@@ -9,11 +9,11 @@ import pandas as pd
 
 from qposterior.front_door import posterior
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import solve
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 ACTIONS = ("stay", "leave at once", "leave by the long way")
 COLOURS = ("#999999", "#0072B2", "#D55E00")

@@ -15,11 +15,11 @@ from qposterior.environments.examples import two_state
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 
 def reach_probability(mdp: FiniteMDP, state: int) -> FloatArray:

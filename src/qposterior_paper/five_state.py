@@ -11,10 +11,10 @@ from qposterior.environments.examples import five_state
 from qposterior.front_door import posterior
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 SCALE = 1.0
 REWARDS = (1.0, 0.0, 0.0, 1.5)

@@ -11,9 +11,9 @@ from qposterior.agents.registry import make_agent
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.explore import explore, explored_pairs
 from qposterior.front_door import posterior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 SAMPLERS: dict[str, tuple[dict[str, Any], str]] = {
     "hmc, ε = 0": ({"method": "hmc"}, "#0072B2"),

@@ -8,10 +8,10 @@ import pandas as pd
 from qposterior.environments.examples import two_state
 from qposterior.front_door import posterior
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 SCALE = 10.0
 TOLERANCES = (2.0, 1.0, 0.5, 0.1)

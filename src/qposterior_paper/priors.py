@@ -10,11 +10,11 @@ import pandas as pd
 from qposterior.environments.random_mdp import random_mdp
 from qposterior.experiments.compare import RunSpec
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import check_uniqueness, solve
+from qposterior_paper.figure import Made, PaperFigure, Size, sweep
 
 BOUND = -0.05  # c of ass. boundedreward
 CHOICES: dict[str, tuple[Prior | RewardPrior, str]] = {

@@ -9,8 +9,8 @@ import numpy as np
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import censored_times, scaling_law, summarise_runs
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy
+from qposterior_paper.figure import Made, PaperFigure, Size, sweep
 
 PUBLISHED = {"psrl": 6.8, "abrl-paper": 3.4, "abrl-fixed": 3.6}
 KNOWN_NOISE = {"shape": 1e12, "rate": 1e12, "reward_mean": 0.0, "mean_count": 1.0}  # N(0, 1) rewards, unit noise

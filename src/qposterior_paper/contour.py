@@ -12,10 +12,10 @@ from qposterior.front_door import posterior
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 PRIOR = GaussianPrior(scale=10.0)
 

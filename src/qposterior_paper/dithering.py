@@ -7,8 +7,8 @@ import pandas as pd
 
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import kaplan_meier_median
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy
+from qposterior_paper.figure import Made, PaperFigure, Size, sweep
 
 AGENTS: dict[str, dict[str, float]] = {"random": {}, "q-learning": {"epsilon": 0.1}, "abrl": {}}
 LIMIT = 20_000

@@ -10,11 +10,11 @@ from qposterior.front_door import posterior
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 PRIOR = GaussianPrior(scale=2.0)
 

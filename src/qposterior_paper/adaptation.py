@@ -9,9 +9,9 @@ from qposterior.agents.registry import make_agent
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.beliefs import BELIEF_COLUMNS, TRACE_COLUMNS, Beliefs
 from qposterior.experiments.explore import Run, World, explore, make_world
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.explore_report import state_places
 from qposterior.report.figures import cells_figure, trace_figure
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 PARTICLES = 10
 

@@ -13,10 +13,10 @@ from qposterior.inference.smc.adaptation import MixingMonitor
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 MONITORS = {
     "mixing_ratio": "Gelman–Rubin ratio (median)",

@@ -11,10 +11,10 @@ from qposterior.experiments.explore import explore, make_world, spawn_seeds
 from qposterior.front_door import posterior
 from qposterior.model.likelihood import Noise
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 MEANS = (0.0, 0.5, 1.0)
 SCALE, SD = 4.0, 1.0

@@ -13,9 +13,9 @@ from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import summarise_runs
 from qposterior.front_door import posterior
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, sweep
 
 HOLDS: tuple[tuple[str, int | None], ...] = (("every step", 1), ("every 3 steps", 3), ("every episode", None))
 
