@@ -78,8 +78,7 @@ def make_adaptation(size: Size) -> Made:
     raised = int(stages.get("IVa", 0) + stages.get("IVb", 0))
     found = (
         f"{len(table)} steps for {len(entering)} updates; new data enter at a tolerance {_ratio(entering):.1f} times "
-        f"that "
-        f"of the old (median); the tolerance was raised in {raised} steps and ends at "
+        f"that of the old (median); the tolerance was raised in {raised} steps and ends at "
         f"{table['tolerance'].iloc[-1]:.3f}; "
         f"{int(table['resampled'].fillna(value=False).sum())} steps resampled"
     )

@@ -84,7 +84,6 @@ FIGURE = PaperFigure(
     name="contour",
     label="fig. 2dcontour",
     claim="With complete data the contours are two ellipses fused along θ₁ = θ₂, stretched towards large θ₁; with "
-    "partial "
-    "data the posterior contracts to the line θ₂ = θ₁ + 1.",
+    "partial data the posterior contracts to the line θ₂ = θ₁ + 1.",
     make_fn=make,
 )

@@ -10,11 +10,10 @@ from qposterior.front_door import posterior
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import GaussianPrior
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
-from qposterior_paper.figure import Made, PaperFigure, Size
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 PRIOR = GaussianPrior(scale=2.0)
 
@@ -40,8 +39,7 @@ def best_fit(target: LinearQTarget, rng: np.random.Generator) -> tuple[FloatArra
 def make(size: Size) -> Made:
     """Draw the distance of the draws from the best fit over the tolerance."""
     sea = deep_sea(depth=4)
-    everything = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
-    seen, matrix = Experience.of_pairs(sea, everything), features(sea)
+    seen, matrix = Experience.of_pairs(sea, sea.space.pairs()), features(sea)
     fit, error = best_fit(
         LinearQTarget(seen, matrix, PRIOR, Tolerance(tolerance=1.0)), np.random.default_rng(size.seed)
     )
@@ -63,7 +61,7 @@ def make(size: Size) -> Made:
             (tolerance, *np.quantile(distance, [0.05, 0.5, 0.95]), float(np.linalg.norm(weights.mean(0) - fit)))
         )
     table = pd.DataFrame(rows, columns=["tolerance", "low", "median", "high", "distance_of_mean"])
-    figure, axes = import_pyplot().subplots(figsize=(6.0, 4.0), layout="constrained")
+    figure, axes = draw_panels(figsize=(6.0, 4.0))
     axes.fill_between(
         table["tolerance"], table["low"], table["high"], color="#0072B2", alpha=0.2, label="90 % of draws"
     )
@@ -71,12 +69,11 @@ def make(size: Size) -> Made:
     axes.plot(table["tolerance"], table["distance_of_mean"], "s:", color="#D55E00", label="posterior mean")
     axes.set(xscale="log", yscale="log", xlabel="tolerance ε", ylabel="distance from the best fit (weights)")
     axes.legend(frameon=False)
-    tidy(axes)
     slope = float(np.polyfit(np.log(table["tolerance"]), np.log(table["median"]), 1)[0])
     found = (
         f"least squared Bellman error {error:.3f} > 0: no Q of the class solves the equations; the median distance "
-        f"from "
-        f"the best fit falls from {table['median'].iloc[0]:.2f} to {table['median'].iloc[-1]:.3f}, as ε^{slope:.2f}"
+        f"from the best fit falls from {table['median'].iloc[0]:.2f} to {table['median'].iloc[-1]:.3f}, as "
+        f"ε^{slope:.2f}"
     )
     return Made(figure=figure, rows=table, found=found, holds=bool(error > 1e-3 and 0.7 < slope < 1.3))
 

@@ -13,10 +13,9 @@ from qposterior.inference.smc.adaptation import MixingMonitor
 from qposterior.model.likelihood import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
-from qposterior_paper.figure import Made, PaperFigure, Size
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 MONITORS = {
     "mixing_ratio": "Gelman–Rubin ratio (median)",
@@ -63,8 +62,7 @@ def make(size: Size) -> Made:
     """Draw each monitor over the tolerance, in both coordinate systems."""
     rng = np.random.default_rng(size.seed)
     sea = deep_sea(depth=5)
-    pairs = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
-    seen = Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < 0.6])
+    seen = Experience.of_pairs(sea, [pair for pair in sea.space.pairs() if rng.random() < 0.6])
     rows = []
     for tolerance in np.geomspace(1.0, 1e-3, size.choose(10, 4)).tolist():
         likelihood = Tolerance(tolerance=tolerance)
@@ -74,7 +72,7 @@ def make(size: Size) -> Made:
             start = _posterior_draws(bellman, size.choose(100, 40), rng)
             rows.append((coordinates, tolerance, *run_monitors(target, start, size.choose(20, 10), rng).values()))
     table = pd.DataFrame(rows, columns=["coordinates", "tolerance", *MONITORS])
-    figure, panels = import_pyplot().subplots(2, 2, figsize=(9.0, 6.0), layout="constrained", sharex=True)
+    figure, panels = draw_panels(2, 2, figsize=(9.0, 6.0), sharex=True)
     for axes, (name, label) in zip(panels.flat, MONITORS.items(), strict=True):
         for coordinates, colour in (("q", "#0072B2"), ("bellman", "#D55E00")):
             part = table[table["coordinates"] == coordinates]
@@ -82,7 +80,6 @@ def make(size: Size) -> Made:
                 part["tolerance"], part[name], "o-", markersize=4, color=colour, label=f"{coordinates} coordinates"
             )
         axes.set(xscale="log", ylabel=label, yscale="log" if name in ("mixing_ratio", "jump") else "linear")
-        tidy(axes)
     panels[0, 0].axhline(1.5, color="black", linewidth=0.6, linestyle="--")
     panels[0, 0].legend(frameon=False)
     for axes in panels[1]:
@@ -91,9 +88,8 @@ def make(size: Size) -> Made:
     wide = table[(table["tolerance"] == table["tolerance"].max()) & (table["coordinates"] == "q")].iloc[0]
     found = (
         f"in Q coordinates from ε = 1 to 0.001: acceptance {wide['acceptance']:.2f} → {sharp['acceptance']:.2f} while "
-        f"the "
-        f"mixing ratio rises {wide['mixing_ratio']:.2f} → {sharp['mixing_ratio']:.1f}, the correlation with the start "
-        f"{wide['lag_correlation']:.2f} → {sharp['lag_correlation']:.2f}, the jump falls {wide['jump']:.2f} → "
+        f"the mixing ratio rises {wide['mixing_ratio']:.2f} → {sharp['mixing_ratio']:.1f}, the correlation with the "
+        f"start {wide['lag_correlation']:.2f} → {sharp['lag_correlation']:.2f}, the jump falls {wide['jump']:.2f} → "
         f"{sharp['jump']:.4f}"
     )
     holds = bool(sharp["acceptance"] > 0.5 and sharp["mixing_ratio"] > 2.0 * wide["mixing_ratio"])
@@ -116,7 +112,6 @@ FIGURE = PaperFigure(
     name="monitors",
     label="app. mcmceffectiveness",
     claim="The acceptance rate does not tell whether the moves suffice, since the step size can always be made "
-    "smaller; a "
-    "Gelman–Rubin ratio does.",
+    "smaller; a Gelman–Rubin ratio does.",
     make_fn=make,
 )

@@ -51,7 +51,7 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
         """The table in Gymnasium's form, mean rewards in place of noisy ones."""
         space = self.mdp.space
         table: dict[int, dict[int, list[tuple[float, int, float, bool]]]] = {s: {} for s in range(space.num_states)}
-        for k, (state, action) in enumerate(zip(space.pair_state.tolist(), space.pair_action.tolist(), strict=True)):
+        for k, (state, action) in enumerate(space.pairs()):
             successors, probabilities = self.mdp.transitions.row(k)
             reward = float(self.mdp.rewards[k])
             table[state][action] = [
