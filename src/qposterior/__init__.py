@@ -19,9 +19,8 @@ Public names are those of the stub beside this file, `__init__.pyi`. Each is loa
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
-
-from qposterior.environments.registration import register_when_gymnasium_is_loaded
 
 __version__ = "0.1.0"
 
@@ -48,4 +47,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-register_when_gymnasium_is_loaded()
+if "gymnasium" in sys.modules:  # it takes longer to import than all else that the command line needs
+    import_module("qposterior.environments.gymnasium_env")  # registers the environments

@@ -42,6 +42,17 @@ def test_an_unknown_name_is_an_attribute_error_that_names_it():
         from qposterior import posteriro  # noqa: F401
 
 
+def test_importing_the_package_loads_nothing_but_its_names():
+    code = (
+        "import sys; before, finders = set(sys.modules), list(sys.meta_path); import qposterior\n"
+        "assert sys.meta_path == finders\n"
+        "print(*set(sys.modules) - before)"
+    )
+    loaded = set(in_a_new_python(code).split())
+    assert {name for name in loaded if name.startswith("qposterior")} == {"qposterior"}
+    assert {name.split(".")[0] for name in loaded} <= {"qposterior", "importlib", "warnings", "__future__"}
+
+
 def test_mypy_knows_the_type_of_every_name_and_no_other(tmp_path):
     pytest.importorskip("mypy")
     lines = [f"reveal_type(qp.{name})" for name in (*qp.__all__, "__version__", "posteriro")]
