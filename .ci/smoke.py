@@ -16,7 +16,8 @@ LOG = "state,action,reward,next_state,terminated\n" + "a,stay,-1,a,0\na,go,-1,b,
 
 def main() -> None:
     """Raise unless everything works."""
-    for arguments, status in ((["--help"], 0), ([], 2), (["fit"], 2)):  # how click says it depends on its version
+    # How click says it depends on its version.
+    for arguments, status in ((["--help"], 0), (["paper", "--list"], 0), ([], 2), (["fit"], 2)):
         command = [sys.executable, "-m", "qposterior", *arguments]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
         assert answer.returncode == status, answer

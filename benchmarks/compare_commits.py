@@ -27,7 +27,7 @@ import qposterior as qp
 from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.model.noise import Noise, Tolerance
-from qposterior.model.tabular import BellmanTarget, QTarget
+from targets import BellmanTarget, QTarget
 
 def half_seen(depth):
     mdp = qp.make_environment("deep-sea", depth=depth)
@@ -57,7 +57,7 @@ for name, target in targets.items():
     tasks["leapfrog, " + name] = leapfrog
 
 def one_look():
-    sampler = OneLookSampler.start(sea, prior=prior, likelihood=Tolerance(), particles=20, rng=np.random.default_rng(0))
+    sampler = OneLookSampler.start(sea, prior=prior, noise=Tolerance(), particles=20, rng=np.random.default_rng(0))
     sampler.update(sea)
 
 settings = HMCSettings(chains=8, warm_up=80, max_iterations=100, block=100, min_ess=0.0, max_r_hat=np.inf)

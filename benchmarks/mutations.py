@@ -47,11 +47,12 @@ ALL_POLICIES = MODELS + "test_the_optimum_is_that_of_all_policies"
 DENSE_ALGEBRA = MODELS + "test_values_and_visits_of_a_stochastic_policy_are_those_of_dense_algebra"
 VALUED = "tests/algebra/test_policies.py::"
 POLICY_FILE = "tests/algebra/test_policy_file.py::"
+PAPER = "../qposterior_paper/"
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """Replace `old` by `new` in a file of the package; `test` must then fail."""
+    """Replace `old` by `new` in a file, named from the folder of the package; `test` must then fail."""
 
     file: str
     old: str
@@ -137,7 +138,7 @@ MUTATIONS = [
     Mutation(ANNEALED_FILE, "2.0 * self.floor if is_common", "4.0 * self.floor if is_common", ANNEALED + "test_ineffective_moves_raise_the_tolerance_at_most_twofold_a_step"),
     Mutation(ANNEALED_FILE, "stale = 0 if error < best_error", "stale = 0 if error > best_error", ANNEALED + "test_the_bellman_error_stops_the_reduction_after_three_steps_without_improvement"),
     Mutation(ANNEALED_FILE, "else ineffective + 1", "else ineffective + 2", ANNEALED + "test_ineffective_moves_raise_the_tolerance_at_most_twofold_a_step"),
-    Mutation(ANNEALED_FILE, "target.q_residuals(self.cloud.theta) ** 2", "np.abs(target.q_residuals(self.cloud.theta))", ANNEALED + "test_the_bellman_error_is_the_weighted_mean_of_squared_residuals"),
+    Mutation(ANNEALED_FILE, "target.misfits(self.particles.parameters) ** 2", "np.abs(target.misfits(self.particles.parameters))", ANNEALED + "test_the_bellman_error_is_the_weighted_mean_of_squared_residuals"),
     Mutation(ANNEALED_FILE, "found**-2.0", "found**-1.0", ANNEALED + "test_noisy_readings_are_annealed_by_their_likelihood[q]"),
     Mutation("model/likelihood.py", "weight[old_rows] = (1.0 - share) * old.num_readings", "weight[old_rows] = old.num_readings", NEXT + "test_blended_readings_have_the_blended_log_likelihood"),
     Mutation(PLAIN, "slope[np.arange(theta.shape[0])[:, None], chosen] -=", "slope[np.arange(theta.shape[0])[:, None], chosen] +=", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[QTarget-gaussian kernel-gaussian-looping]"),
@@ -150,11 +151,11 @@ MUTATIONS = [
     Mutation("model/likelihood.py", "total, grad = self.share * total, self.share * grad", "total, grad = total, self.share * grad", PLAIN_TESTS + "test_a_blend_of_readings_is_linear_in_the_log_likelihood"),
     Mutation("inference/smc/annealed.py", "share=power)", "share=1.0)", "tests/statistics/test_own_parts.py::test_noise_of_ones_own_has_the_evidence_of_the_exact_one"),
     Mutation(ONE_LOOK, "not led_to and not target.is_plain and", "not led_to and", "tests/statistics/test_own_parts.py::test_one_look_updates_have_the_right_probabilities_and_evidence[acyclic-related]"),
-    Mutation(ONE_LOOK, "after.log_density(x).sum(axis=1) - log_integral", "after.log_density(x).sum(axis=1)", LOOK + "test_weights_alone_are_right_without_any_move_or_resampling"),
+    Mutation(ONE_LOOK, "after.log_density(x).total - log_integral", "after.log_density(x).total", LOOK + "test_weights_alone_are_right_without_any_move_or_resampling"),
     Mutation(ONE_LOOK, "-0.5 * z**2 - np.log(scale)", "-0.5 * z**2", LOOK + "test_alone_pairs_have_the_prior_density_as_weight"),
     Mutation(ONE_LOOK, "after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)", "after.log_likelihood(theta, log_scale)", LOOK + "test_noisy_readings_arrive_in_parts"),
     Mutation("inference/smc/resampling.py", "(np.arange(num) + rng.random()) / num)", "(np.arange(num) + rng.random()) / (num + 1))", LOOK + "test_every_resampling_scheme_is_unbiased[systematic]"),
-    Mutation("agents/posterior_sampling.py", "self._rng.choice(cloud.theta.shape[0], p=cloud.weights)", "self._rng.choice(cloud.theta.shape[0])", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
+    Mutation("agents/posterior_sampling.py", "self._rng.choice(cloud.parameters.shape[0], p=cloud.weights)", "self._rng.choice(cloud.parameters.shape[0])", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
     Mutation('model/uncertain.py', '< proposed - density', '< density - proposed', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation('model/uncertain.py', 'np.log(rng.random(x.shape[0])) < proposed - density', 'np.full(x.shape[0], True)', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation('model/uncertain.py', '+ counts.successor)] += weight', '+ counts.successor)] += 0.5 * weight', 'tests/statistics/test_uncertain.py::test_rows_of_the_target_are_rows_and_follow_the_counts'),
@@ -185,8 +186,8 @@ MUTATIONS = [
     Mutation('logs/fit.py', 'space.maximum(draws)[:, space.pair_state] - draws', 'draws - space.maximum(draws)[:, space.pair_state]', 'tests/statistics/test_fit.py::test_the_table_adds_up'),
     Mutation('logs/checks.py', 'table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()', 'np.full_like(table, table.mean())', 'tests/statistics/test_fit.py::test_a_log_with_memory_is_noticed_and_one_without_is_not'),
     Mutation('logs/checks.py', 'free += (before.size - 1) * (after.size - 1)', 'free += 40 * before.size * after.size', 'tests/statistics/test_fit.py::test_a_log_with_memory_is_noticed_and_one_without_is_not'),
-    Mutation('paper/bandit.py', 'np.delete(below, k, axis=1)', 'below', 'tests/cli/test_paper.py::test_closed_form_of_the_bandit_against_draws'),
-    Mutation('paper/five_state.py', '(k * d - c)', '(k * d + c)', 'tests/cli/test_paper.py::test_the_lemma_is_the_gaussian_posterior_of_the_five_state_example'),
+    Mutation(PAPER + 'bandit.py', 'np.delete(below, k, axis=1)', 'below', 'tests/cli/test_paper.py::test_closed_form_of_the_bandit_against_draws'),
+    Mutation(PAPER + 'five_state.py', '(k * d - c)', '(k * d + c)', 'tests/cli/test_paper.py::test_the_lemma_is_the_gaussian_posterior_of_the_five_state_example'),
     Mutation('experiments/compare.py', 'asdict(self) | {"agent": self.label or self.agent}', 'asdict(self)', 'tests/invariants/test_compare.py::test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out'),
     Mutation("model/uncertain.py", "int(seen.count[k]) - self.size(k)", "int(seen.count[k])", UNCERTAIN + "test_a_pool_grows_with_the_readings_and_its_rows_are_taken_as_known"),
     Mutation("model/uncertain.py", "is_met = window[place] == drawn", "is_met = window[place] >= 0", UNCERTAIN + "test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met"),
@@ -300,7 +301,7 @@ MUTATIONS = [
     Mutation("front_door.py", "stray = scout(target, visited, rng, SCOUTING)", "stray = 0", TRUST + "test_modes_that_values_further_on_decide_are_found[smc]"),
     Mutation("inference/trust.py", "if length < 8:", "if False:", TRUST + "test_too_few_draws_are_never_trusted"),
     Mutation("model/likelihood.py", "deviation += gap**2 * count * weight", "deviation += 0.0 * gap**2 * count * weight", WEIGHTS + "test_annealed_readings_keep_their_deviation_beside_a_large_mean"),
-    Mutation("inference/exact.py", "np.sqrt(likelihood_data(likelihood, seen).num_readings)", "np.sqrt(seen.count[pairs])", WEIGHTS + "test_a_repeated_deterministic_reward_counts_once_by_every_method"),
+    Mutation("inference/exact.py", "np.sqrt(as_likelihood(likelihood).bind(seen).data.num_readings)", "np.sqrt(seen.count[pairs])", WEIGHTS + "test_a_repeated_deterministic_reward_counts_once_by_every_method"),
     Mutation("answers.py", "ratio[self.weights > 0.0].max(initial=-np.inf)", "ratio.max()", WEIGHTS + "test_a_draw_without_weight_has_no_say_in_reweighting"),
     Mutation("logs/choices.py", "if log.unread:", "if False:", HONEST + "test_columns_that_were_not_read_are_named"),
     Mutation("logs/choices.py", "(largest or 1.0)", "max(largest, 1e-6)", HONEST + "test_the_unit_of_rewards_does_not_matter_to_a_fit"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from qposterior.experiments.compare import read_comparison
-from qposterior.paper.registry import FIGURES
+from qposterior_paper.registry import FIGURES
 from result_page import table
 from stale_pages import source_line
 

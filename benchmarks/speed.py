@@ -16,15 +16,16 @@ import pandas as pd
 
 import qposterior as qp
 from families import draw_problem, simulate
+from qposterior.inference.chains import HMCSettings
 from qposterior.inference.diagnostics import bulk_ess
-from qposterior.inference.hmc import HMCSettings, run_moves, warm_up
+from qposterior.inference.hmc import ChainState, step, warm_up
 from qposterior.logs.read import read_log
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.solve_models import ModelSolver, solve_models
-from qposterior.model.tabular import BellmanTarget, QTarget
 from qposterior.world.models import ModelDraws
 from result_page import table
+from targets import BellmanTarget, QTarget
 
 
 def half_explored(depth: int, seed: int = 0) -> qp.Experience:
@@ -72,7 +73,7 @@ def leapfrog_against_blackjax(depth: int = 40, particles: int = 100, steps: int 
     move = jax.jit(jax.vmap(kernel.step))
     theirs = best_time(lambda: jax.block_until_ready(move(keys, state)))
 
-    ours_density = target.log_density(x)[:, 0]
+    ours_density = target.log_density(x).smooth
     shift = np.asarray(jax.vmap(log_density)(jnp.asarray(x))) - ours_density
     assert np.ptp(shift) < 1e-6 * np.abs(ours_density).max(), "the two densities must agree up to a constant"
     p = np.random.default_rng(1).standard_normal((particles, size))
@@ -96,12 +97,11 @@ def effective_draws(target, seconds: float, seed: int = 0, chains: int = 8) -> t
     """Return min-ESS per second after a tuned warm-up, gradients and acceptance, sampling for about `seconds`."""
     settings = HMCSettings(max_leapfrog=2048, chains=chains)
     rng = np.random.default_rng(seed)
-    tuning, x, density, _ = warm_up(target, target.initial(settings.chains, rng), rng, settings)
+    state, _ = warm_up(target, ChainState.untuned(target, target.initial(settings.chains, rng)), rng, settings)
     paths, gradients, acceptance = [], 0, []
     started = time.perf_counter()
     while time.perf_counter() - started < seconds or len(paths) < 2:
-        move = run_moves(target, x, density, tuning, settings.block, rng, settings)
-        x, density = move.x, move.density
+        state, move = step(target, state, rng, settings, times=settings.block)
         paths.append(move.path)
         gradients += move.gradients
         acceptance.append(move.acceptance.mean())

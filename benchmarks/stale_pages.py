@@ -15,19 +15,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = "src/qposterior"
+PACKAGE, FIGURES = "src/qposterior/", "src/qposterior_paper/"
 
 AGENTS = ("world", "environments", "model", "inference", "answers.py", "agents", "experiments")
-POSTERIORS = ("world", "environments", "model", "inference", "answers.py", "front_door.py")
+POSTERIORS = ("world", "environments", "model", "inference", "weighted_draws.py", "arguments.py", "api.py")
 SOURCES: Mapping[str, tuple[str, ...]] = {
     "agents.md": AGENTS,
     "benchmarks.md": (*AGENTS, "logs", "cli"),  # reads a log, starts the command line
     "calibration.md": (*POSTERIORS, "logs"),
-    "paper.md": (*AGENTS, "front_door.py", "paper"),
+    "paper.md": (*AGENTS, "arguments.py", "api.py", "paper"),
     "results.md": AGENTS,
     "verification.md": (*POSTERIORS, "agents", "experiments"),
 }
-"""What each page depends on, below the package: folders and modules whose change may change its numbers."""
+"""What each page depends on, below the package: folders and modules whose change may change its numbers.
+
+`paper` are the figures, a folder of the package once and now a package of their own.
+"""
 
 LINE = re.compile(r"^Sources: (?P<names>[\w. ]+) \(sha256 (?P<hashes>[0-9a-f, ]+|unknown)\)\.$", re.MULTILINE)
 
@@ -35,15 +38,15 @@ LINE = re.compile(r"^Sources: (?P<names>[\w. ]+) \(sha256 (?P<hashes>[0-9a-f, ]+
 def read_sources(names: Iterable[str], commit: str | None = None) -> dict[str, bytes]:
     """Return the Python files of folders and modules by their path below the package: those here, or of a commit."""
     if commit is None:
-        here = ROOT / PACKAGE
-        files = {str(path.relative_to(here)): path.read_bytes() for path in here.rglob("*.py")}
+        files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in (ROOT / "src").rglob("*.py")}
     else:
-        command = ["git", "archive", commit, PACKAGE]
+        command = ["git", "archive", commit, "src"]
         packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             members = [member for member in archive.getmembers() if member.name.endswith(".py")]
-            files = {m.name.removeprefix(f"{PACKAGE}/"): archive.extractfile(m).read() for m in members}
-    return {path: text for path, text in files.items() if path.split("/")[0] in names}
+            files = {member.name: archive.extractfile(member).read() for member in members}
+    below = {path.replace(FIGURES, f"{PACKAGE}paper/").removeprefix(PACKAGE): text for path, text in files.items()}
+    return {path: text for path, text in below.items() if path.split("/")[0] in names}
 
 
 def hash_of(files: Mapping[str, bytes]) -> str:

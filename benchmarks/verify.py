@@ -24,15 +24,16 @@ from problems import (
     symmetric_hub,
     weighted_optimality,
 )
-from qposterior import front_door
 from qposterior.experiments.metrics import random_policy_regret
+from qposterior.inference import cross_check
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.model.charts import CHARTS
 from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.tabular import BellmanTarget, QTarget
 from result_page import table, write_page
+from targets import BellmanTarget, QTarget
 
 INTRODUCTION = "Each line is a check, what it found and what it allows. Rebuilt by `make verify`.\n"
 Check = tuple[str, str, str, bool]
@@ -99,14 +100,14 @@ def sequential_samplers_are_calibrated() -> list[Check]:
         def start(seen, rng):
             likelihood = Noise(scale=0.6) if seen.rewards == "noisy" else Tolerance()
             return AnnealedSampler.start(
-                seen, likelihood=likelihood, rng=rng, coordinates=coordinates, final_tolerance=0.6, **common
+                seen, noise=likelihood, rng=rng, chart=CHARTS[coordinates], final_tolerance=0.6, **common
             )
 
         return start
 
     def one_look(seen, rng):
         likelihood = Noise(scale=0.6) if seen.rewards == "noisy" else Tolerance()
-        return OneLookSampler.start(seen, likelihood=likelihood, rng=rng, **common)
+        return OneLookSampler.start(seen, noise=likelihood, rng=rng, **common)
 
     def with_kernel(rng):
         theta, seen = simulate(mdp, prior, 0.6, 1, rng)
@@ -223,11 +224,11 @@ def easy_posteriors_are_trusted() -> list[Check]:
 
 def unchecked_posterior(seen: qp.Experience, **options) -> qp.Posterior:
     """Return what a sampler says by itself."""
-    reach, front_door.CHECKED_PAIRS = front_door.CHECKED_PAIRS, 0
+    reach, cross_check.CHECKED_PAIRS = cross_check.CHECKED_PAIRS, 0
     try:
         return qp.posterior(seen, **options)
     finally:
-        front_door.CHECKED_PAIRS = reach
+        cross_check.CHECKED_PAIRS = reach
 
 
 def mutations_are_noticed() -> list[Check]:

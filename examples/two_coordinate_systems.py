@@ -19,7 +19,7 @@ SETTINGS = qp.HMCSettings(chains=4, max_iterations=4000)
 def half_explored_sea() -> qp.Experience:
     """Return an experience of a random half of the pairs."""
     sea = qp.make_environment("deep-sea", depth=DEPTH)
-    pairs = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
+    pairs = sea.space.pairs()
     chosen = np.random.default_rng(2).choice(len(pairs), size=len(pairs) // 2, replace=False)
     return qp.Experience.of_pairs(sea, [pairs[k] for k in chosen])
 

@@ -55,8 +55,8 @@ def sequential_draws(start_fn, parts_fn=lambda seen: [seen]):
         sampler = start_fn(seen, rng)
         for part in parts_fn(seen):
             sampler.update(part)
-        cloud = sampler.cloud
-        return cloud.theta[rng.choice(cloud.log_weights.size, size=cloud.log_weights.size, p=cloud.weights)]
+        cloud = sampler.particles
+        return cloud.parameters[rng.choice(cloud.log_weights.size, size=cloud.log_weights.size, p=cloud.weights)]
 
     return draw
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium
@@ -9,7 +11,10 @@ import numpy as np
 import pytest
 
 import qposterior as qp
+from qposterior.environments import gymnasium_env
 from qposterior.environments.registry import ENVIRONMENTS
+
+gymnasium.register_envs(gymnasium_env)
 
 
 def cell(mdp, row, column):
@@ -165,6 +170,25 @@ def test_bad_options_are_named(name, options, words):
     with pytest.raises(qp.InvalidInputError) as error:
         qp.make_environment(name, **options)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "import gymnasium, qposterior; gymnasium.make('qposterior/TwoState-v0')",
+        "import gymnasium; gymnasium.make('qposterior:qposterior/DeepSea-v0', depth=4)",
+        "import qposterior.environments.gymnasium_env, gymnasium; gymnasium.make('qposterior/DeepSea-v0', depth=4)",
+        "import qposterior, gymnasium\n"
+        "gymnasium.make('qposterior.environments.gymnasium_env:qposterior/DeepSea-v0', depth=4)",
+        "import qposterior as qp; qp.make_environment('qposterior/DeepSea-v0', depth=4)",
+        "import qposterior as qp; qp.make_environment('qposterior:qposterior/DeepSea-v0', depth=4)",
+        "import qposterior as qp; qp.FiniteMDP.from_gymnasium('qposterior/TwoState-v0')",
+        "import qposterior as qp; qp.FiniteMDP.from_gymnasium('qposterior:qposterior/TwoState-v0')",
+        "import qposterior as qp; qp.make_agent('r-max', 'qposterior/DeepSea-v0', seed=0)",
+    ],
+)
+def test_ids_are_known_in_whatever_order_things_are_imported(lines):
+    subprocess.run([sys.executable, "-W", "error", "-c", lines], check=True)
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)

@@ -31,6 +31,7 @@ def test_flat_layout_orders_pairs_by_state_then_action_and_ignores_inadmissible_
     mdp = build()
     assert mdp.space.pair_state.tolist() == [0, 0, 1]
     assert mdp.space.pair_action.tolist() == [0, 1, 0]
+    assert mdp.space.pairs() == [(0, 0), (0, 1), (1, 0)]
     assert mdp.space.first_pair.tolist() == [0, 2, 3, 3]
     assert mdp.space.pair_index.tolist() == [[0, 1], [2, -1], [-1, -1]]
     assert mdp.rewards.tolist() == [-1.0, 2.0, -0.5]

@@ -11,7 +11,7 @@ from problems import SHAPES, random_problem
 from qposterior.model.kernels import bellman, piecewise
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
-from qposterior.model.tabular import BellmanTarget
+from targets import BellmanTarget
 
 GRID = np.linspace(-30.0, 30.0, 12_001)
 
@@ -19,7 +19,7 @@ GRID = np.linspace(-30.0, 30.0, 12_001)
 def start(target, x):
     work = bellman.new_work(target.layout)
     psi = np.empty(target.num_pairs)
-    piecewise.to_psi(target.layout, target.data, target.free, target.fixed, x, psi)
+    piecewise.to_psi(target.layout, target.data, target.chart.free, target.chart.fixed, x, psi)
     bellman.solve(target.layout, psi, work)
     return psi, work
 
@@ -28,8 +28,8 @@ def pieces_of(target, x, j):
     psi, work = start(target, x)
     pieces = np.empty((piecewise.MOST_PIECES, 5))
     policies = np.empty((piecewise.MOST_PIECES, target.seen.space.num_states), dtype=np.int64)
-    u = target.free[j]
-    number = piecewise.conditional_pieces(target.layout, target.prior_data, psi, u, work, pieces, policies)
+    u = target.chart.free[j]
+    number = piecewise.conditional_pieces(target.layout, target.parts.prior_data, psi, u, work, pieces, policies)
     return psi, pieces[:number], policies[:number]
 
 
@@ -44,8 +44,8 @@ def test_the_pieces_integrate_to_the_density_and_carry_its_policies(shape, seed,
         psi, pieces, policies = pieces_of(target, x[0], j)
         along = np.repeat(x, GRID.size, axis=0)
         along[:, j] = GRID
-        density = target.log_density(along).sum(axis=1)
-        other = np.delete(target.free, j)
+        density = target.log_density(along).total
+        other = np.delete(target.chart.free, j)
         constant = -0.5 * np.sum(((psi[other] - prior.mean) / prior.scale) ** 2)
         constant -= target.num_pairs * np.log(prior.scale * np.sqrt(2.0 * np.pi))
         top = density.max()
@@ -70,7 +70,7 @@ def test_draws_from_the_pieces_have_the_grid_s_moments():
         _, pieces, _ = pieces_of(target, x[0], j)
         along = np.repeat(x, GRID.size, axis=0)
         along[:, j] = GRID
-        weight = np.exp(target.log_density(along).sum(axis=1))
+        weight = np.exp(target.log_density(along).total)
         weight /= weight.sum()
         mean = weight @ GRID
         sd = np.sqrt(weight @ (GRID - mean) ** 2)
@@ -89,11 +89,12 @@ def test_a_compiled_sweep_is_the_same_sweep_step_by_step(shape):
     x = target.initial(3, rng)
     uniforms = rng.random((3, target.num_coordinates, 2))
     swept = x.copy()
-    piecewise.gibbs_sweep(*target._model, swept, uniforms)
+    chart, prior = target.chart, target.parts.prior_data
+    piecewise.gibbs_sweep(target.layout, target.data, prior, chart.free, chart.fixed, swept, uniforms)
     for n in range(3):
         point = x[n].copy()
         for j in range(target.num_coordinates):
-            if target.layout.component_of[seen.space.pair_state[target.free[j]]] < 0:
+            if target.layout.component_of[seen.space.pair_state[target.chart.free[j]]] < 0:
                 point[j] = 2.0 * stats.norm.ppf(uniforms[n, j, 1])  # a state never met: its prior
                 continue
             _, pieces, _ = pieces_of(target, point, j)
@@ -107,7 +108,7 @@ def test_sweeps_leave_the_inputs_alone_and_soft_walls_unswept():
     target = BellmanTarget(seen, qp.GaussianPrior(), Tolerance())
     x = target.initial(2, rng)
     copy = x.copy()
-    assert not np.array_equal(target.gibbs_sweep(x, rng), x)
+    assert not np.array_equal(target.sweep(x, rng), x)
     np.testing.assert_array_equal(x, copy)
     soft = BellmanTarget(seen, BoundedPrior(upper=0.0, softness=1.0), Tolerance())
-    np.testing.assert_array_equal(soft.gibbs_sweep(x, rng), x)
+    np.testing.assert_array_equal(soft.sweep(x, rng), x)

@@ -8,11 +8,11 @@ import pytest
 import qposterior as qp
 from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, TwoWorlds
 from problems import SHAPES, noisy_experience, random_problem
-from qposterior.model.noise import BlendedNoise, Noise, Tolerance
-from qposterior.model.plain import greedy_pairs
+from qposterior.model.charts import greedy_pairs
+from qposterior.model.noise import Noise, OwnNoise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior, typical
-from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.model.rows import DirichletRows, UncertainTarget
+from qposterior.model.rows import DirichletRows
+from targets import BellmanTarget, QTarget, UncertainTarget
 
 LIKELIHOODS = {
     "exact": Tolerance(),
@@ -55,15 +55,15 @@ def test_both_paths_give_the_same_densities_and_gradients(kind, likelihood, prio
     chosen = LIKELIHOODS[likelihood]
     seen = experience(shape, 2, chosen)
     compiled, plain = kind(seen, PRIORS[prior], chosen), kind(seen, Plain(PRIORS[prior]), chosen)
-    assert plain.is_plain
-    assert not compiled.is_plain
+    assert not plain.is_compiled
+    assert compiled.is_compiled
     x = points(compiled)
     expected, slope = compiled.log_density_and_grad(x)
     density, grad = plain.log_density_and_grad(x)
-    inside = np.isfinite(expected[:, 0])
+    inside = np.isfinite(expected.smooth)
     assert inside.any()
-    np.testing.assert_array_equal(np.isfinite(density[:, 0]), inside)
-    np.testing.assert_allclose(density[inside], expected[inside], rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(np.isfinite(density.smooth), inside)
+    np.testing.assert_allclose(density.stacked()[inside], expected.stacked()[inside], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(grad[inside], slope[inside], rtol=1e-8, atol=1e-9)
 
 
@@ -94,7 +94,7 @@ def test_gradients_of_parts_of_ones_own_are_finite_differences(prior, noise, kin
         up, down = x.copy(), x.copy()
         up[:, j] += step
         down[:, j] -= step
-        slope = (target.log_density(up)[:, 0] - target.log_density(down)[:, 0]) / (2.0 * step)
+        slope = (target.log_density(up).smooth - target.log_density(down).smooth) / (2.0 * step)
         np.testing.assert_allclose(grad[:, j], slope, rtol=2e-5, atol=2e-5)
 
 
@@ -112,8 +112,8 @@ def test_rows_of_each_chain_are_used_by_the_plain_path_too():
         UncertainTarget(seen, one, Tolerance(), DirichletRows(), chains=5, rng=np.random.default_rng(4))
         for one in (prior, Plain(prior))
     ]
-    np.testing.assert_array_equal(make[0].tables, make[1].tables)
-    assert np.ptp(make[0].tables, axis=0).max() > 0.01
+    np.testing.assert_array_equal(make[0].parts.rows, make[1].parts.rows)
+    assert np.ptp(make[0].parts.rows, axis=0).max() > 0.01
     x = make[0].initial(5, np.random.default_rng(0))
     for found, expected in zip(make[1].log_density_and_grad(x), make[0].log_density_and_grad(x), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
@@ -126,7 +126,7 @@ def test_quadrature_gives_the_integral_of_the_gaussian_pieces(shape, prior):
     chosen = PRIORS[prior]
     compiled, plain = BellmanTarget(seen, chosen, Tolerance()), BellmanTarget(seen, Plain(chosen), Tolerance())
     theta = compiled.to_q(compiled.initial(5, np.random.default_rng(2)))
-    for k in compiled.free:
+    for k in compiled.chart.free:
         found, expected = plain.log_integral(theta, int(k)), compiled.log_integral(theta, int(k))
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
@@ -140,7 +140,8 @@ def test_a_blend_of_readings_is_linear_in_the_log_likelihood():
     rows = np.searchsorted(seen.observed_pairs, before.observed_pairs)
     new, new_grad = noise.log_density_and_grad(rewards, seen)
     old, old_grad = noise.log_density_and_grad(rewards[:, rows], before)
-    total, grad = BlendedNoise(noise=noise, before=before, share=0.3).log_density_and_grad(rewards, seen)
+    blended = OwnNoise(noise).bind(seen).blend(before, 0.3)
+    total, grad, _ = blended.log_density_and_grad(rewards, np.zeros(4))
     np.testing.assert_allclose(total, 0.3 * new + 0.7 * old)
     expected = 0.3 * new_grad
     expected[:, rows] += 0.7 * old_grad

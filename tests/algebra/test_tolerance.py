@@ -10,9 +10,9 @@ import qposterior as qp
 from problems import noisy_experience, random_problem
 from qposterior.inference.diagnostics import weighted_ess
 from qposterior.inference.smc.tolerance import LEAST_PROGRESS, PowerGain, ToleranceGain, ess_adapt
-from qposterior.model.noise import Noise, Tolerance, blend, likelihood_data, with_tolerance
+from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.tabular import BellmanTarget, QTarget
+from targets import BellmanTarget, QTarget
 
 RNG = np.random.default_rng(0)
 RESIDUALS = RNG.standard_normal((7, 5)) ** 3 + 0.2  # skewed
@@ -108,17 +108,16 @@ def test_blended_readings_have_the_blended_log_likelihood(kind, learned, make):
     noise = Noise(kind=kind, scale=None if learned else 0.7)
     prior = GaussianPrior()
     before, after = make(old, prior, noise), make(new, prior, noise)
-    rows = np.searchsorted(new.observed_pairs, old.observed_pairs)
     theta = np.random.default_rng(1).normal(0.0, 2.0, (4, mdp.space.num_pairs))
     log_scale = np.array([-0.5, 0.0, 0.3, 1.0]) if learned else None
     for share in (0.1, 0.8, 1.0):
-        mixed = after.with_data(blend(likelihood_data(noise, old), rows, after.data, share))
+        mixed = after.with_readings(after.parts.readings.blend(old, share))
         expected = (1 - share) * before.log_likelihood(theta, log_scale) + share * after.log_likelihood(
             theta, log_scale
         )
         np.testing.assert_allclose(mixed.log_likelihood(theta, log_scale), expected, rtol=1e-9)
         # And what the moves see is that likelihood: density in the coordinates minus its prior part.
-        x = mixed.from_q(theta, log_scale)
+        x = mixed.from_parameters(theta, log_scale)
         np.testing.assert_allclose(mixed.to_q(x), theta, atol=1e-9)
 
 
@@ -128,7 +127,7 @@ def test_tolerances_put_in_later_are_tolerances_given_first(make):
     tolerances = np.linspace(0.2, 1.5, seen.num_observed)
     given = make(seen, GaussianPrior(), Tolerance(tolerance=tolerances))
     later = make(seen, GaussianPrior(), Tolerance(tolerance=1.0))
-    later = later.with_data(with_tolerance(later.data, tolerances))
+    later = later.with_readings(later.parts.readings.at_tolerance(tolerances))
     x = given.initial(5, np.random.default_rng(0))
     for ours, theirs in zip(later.log_density_and_grad(x), given.log_density_and_grad(x), strict=True):
         np.testing.assert_array_equal(ours, theirs)

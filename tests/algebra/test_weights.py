@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import laplace, norm, t
 
 import qposterior as qp
-from qposterior.inference.smc.cloud import Cloud
-from qposterior.model.noise import Noise, blend, likelihood_data
-from qposterior.model.tabular import QTarget
+from qposterior.inference.records import Particles
+from qposterior.model.noise import Noise, blend
+from targets import QTarget
 
 
 def two_steps(reward):
@@ -25,10 +25,11 @@ def two_steps(reward):
 
 @pytest.mark.parametrize("level", [0.0, 1e16, -1e16])
 def test_log_weights_stay_normalised_beside_a_huge_maximum(level):
-    cloud = Cloud(theta=np.zeros((3, 1)), log_weights=np.log([0.2, 0.3, 0.5]))
-    increment = cloud.reweight(np.array([level, level, -np.inf]))
-    np.testing.assert_allclose(cloud.weights, [0.4, 0.6, 0.0])
-    assert increment == cloud.log_evidence == level + np.log(0.5)
+    cloud = Particles(parameters=np.zeros((3, 1)), log_weights=np.log([0.2, 0.3, 0.5]))
+    after, increment = cloud.reweighted(np.array([level, level, -np.inf]))
+    np.testing.assert_allclose(after.weights, [0.4, 0.6, 0.0])
+    assert increment == after.log_evidence == level + np.log(0.5)
+    np.testing.assert_allclose(cloud.weights, [0.2, 0.3, 0.5])
 
 
 @pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
@@ -142,11 +143,11 @@ def test_equal_repeats_do_not_drive_a_learned_scale_to_zero():
 
 
 def test_rounding_does_not_make_equal_readings_differ():
-    data = likelihood_data(Noise(), repeated([[0.1 + 0.2, 0.3] * 5, [0.0, 0.0]]))
+    data = Noise().bind(repeated([[0.1 + 0.2, 0.3] * 5, [0.0, 0.0]])).data
     np.testing.assert_array_equal(data.num_spread, [1.0, 1.0])
-    data = likelihood_data(Noise(), repeated([[0.1, 0.1001], [1.0]]))
+    data = Noise().bind(repeated([[0.1, 0.1001], [1.0]])).data
     np.testing.assert_array_equal(data.num_spread, [2.0, 1.0])
-    known = likelihood_data(Noise(scale=1.0), repeated([[0.1] * 5, [1.0]]))
+    known = Noise(scale=1.0).bind(repeated([[0.1] * 5, [1.0]])).data
     np.testing.assert_array_equal(known.num_spread, [5.0, 1.0])  # a known scale is not learned from anything
 
 
@@ -154,7 +155,7 @@ def test_annealed_readings_keep_their_deviation_beside_a_large_mean():
     """Readings of 1e6 ± 1e-3: half of old and new together, and all of the new, against sums in exact arithmetic."""
     rng = np.random.default_rng(0)
     values = (1e6 + 1e-3 * rng.standard_normal(8)).tolist()
-    old, new = (likelihood_data(Noise(scale=1e-3), repeated([values[:n], [0.5]])) for n in (3, 8))
+    old, new = (Noise(scale=1e-3).bind(repeated([values[:n], [0.5]])).data for n in (3, 8))
     for share in (0.5, 1.0):
         mixed = blend(old, np.array([0, 1]), new, share)
         weights = [Fraction(share) + (Fraction(1 - share) if i < 3 else 0) for i in range(8)]

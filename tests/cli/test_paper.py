@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from qposterior.cli.main import cli
 from qposterior.environments.deep_sea import deep_sea_loops
 from qposterior.environments.examples import two_state
 from qposterior.errors import InvalidInputError
-from qposterior.paper import bandit, five_state, learning_time, marginals, recurrent
-from qposterior.paper.figure import Size, make_figure
-from qposterior.paper.registry import FIGURES, find_figure
+from qposterior_paper import bandit, five_state, learning_time, marginals, recurrent
+from qposterior_paper.figure import Size, make_figure
+from qposterior_paper.registry import FIGURES, find_figure
 
 NAMES = [
     "contour",
@@ -50,6 +52,18 @@ def test_every_figure_is_listed_with_what_the_paper_says():
     for name, item in FIGURES.items():
         assert name in result.output
         assert item.claim in result.output
+
+
+def test_the_command_line_loads_no_figure_until_one_is_asked_for():
+    code = (
+        "import sys, qposterior.cli.main as line\n"
+        "loaded = lambda: any(name.startswith('qposterior_paper') for name in sys.modules)\n"
+        "print(loaded())\n"
+        "line.cli.main(['paper', '--list'], standalone_mode=False)\n"
+        "print(loaded())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert (printed.split()[0], printed.split()[-1]) == ("False", "True")
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -198,7 +212,7 @@ def test_published_exponents_are_drawn_for_the_agents_that_have_them():
 
 def test_the_propositions_on_priors_on_a_problem_and_that_a_wrong_q_is_noticed():
     from qposterior.environments.random_mdp import random_mdp
-    from qposterior.paper import priors
+    from qposterior_paper import priors
 
     rng = np.random.default_rng(0)
     for seed in range(5):
@@ -215,10 +229,10 @@ def test_the_propositions_on_priors_on_a_problem_and_that_a_wrong_q_is_noticed()
 def test_the_best_fit_of_a_class_that_holds_the_truth_has_no_error():
     from qposterior.environments.deep_sea import deep_sea
     from qposterior.model.noise import Tolerance
-    from qposterior.model.linear import LinearQTarget
-    from qposterior.paper import misspecified
     from qposterior.world.experience import Experience
     from qposterior.world.solve import solve
+    from qposterior_paper import misspecified
+    from targets import LinearQTarget
 
     sea = deep_sea(depth=4)
     everything = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))

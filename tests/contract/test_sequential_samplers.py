@@ -65,9 +65,9 @@ def test_an_update_takes_in_what_is_new_and_leaves_what_it_was_given(name):
         assert sampler.is_finished
         assert seen.to_text() == text
         assert sampler.seen.num_observed == known
-        cloud = sampler.cloud
-        assert cloud.theta.shape == (40, MDP.space.num_pairs)
-        assert np.isfinite(cloud.theta).all()
+        cloud = sampler.particles
+        assert cloud.parameters.shape == (40, MDP.space.num_pairs)
+        assert np.isfinite(cloud.parameters).all()
         assert cloud.weights.sum() == pytest.approx(1.0)
         assert 1.0 <= cloud.ess <= 40.0 + 1e-9
         assert np.isfinite(cloud.log_evidence)
@@ -84,8 +84,8 @@ def test_the_same_seed_gives_the_same_particles_and_a_saved_sampler_goes_on_with
     first, second, other = start(name, 1), start(name, 1), start(name, 2)
     for sampler in (first, second, other):
         sampler.update(experience(kind, PAIRS[:2]))
-    np.testing.assert_array_equal(first.cloud.theta, second.cloud.theta)
-    assert not np.array_equal(first.cloud.theta, other.cloud.theta)
+    np.testing.assert_array_equal(first.particles.parameters, second.particles.parameters)
+    assert not np.array_equal(first.particles.parameters, other.particles.parameters)
     fresh = start(name, 1)
     arrays, facts = first.pack()
     fresh.unpack({key: value.copy() for key, value in arrays.items()}, facts)
@@ -93,8 +93,8 @@ def test_the_same_seed_gives_the_same_particles_and_a_saved_sampler_goes_on_with
     for sampler in (first, fresh):
         sampler.update(experience(kind, PAIRS))
         sampler.move()
-    np.testing.assert_array_equal(first.cloud.theta, fresh.cloud.theta)
-    np.testing.assert_array_equal(first.cloud.log_weights, fresh.cloud.log_weights)
+    np.testing.assert_array_equal(first.particles.parameters, fresh.particles.parameters)
+    np.testing.assert_array_equal(first.particles.log_weights, fresh.particles.log_weights)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -102,8 +102,8 @@ def test_a_deadline_that_has_passed_leaves_valid_particles_and_the_rest_for_late
     kind = SAMPLERS[name][2]
     sampler = start(name)
     sampler.update(experience(kind, PAIRS), deadline=1e-9)
-    assert np.isfinite(sampler.cloud.theta).all()
-    assert sampler.cloud.weights.sum() == pytest.approx(1.0)
+    assert np.isfinite(sampler.particles.parameters).all()
+    assert sampler.particles.weights.sum() == pytest.approx(1.0)
     sampler.update(experience(kind, PAIRS))
     assert sampler.is_finished
     assert sampler.seen.num_observed == len(PAIRS)

@@ -83,7 +83,7 @@ def test_registered_environments_give_the_run_of_their_mdp():
     sea = qp.make_environment("deep-sea", depth=6)
     runs = [
         qp.explore(qp.make_agent("r-max", sea, horizon=5, seed=2), env, episodes=20, seed=0)
-        for env in (sea, gymnasium.make("qposterior/DeepSea-v0", depth=6))
+        for env in (sea, gymnasium.make("qposterior.environments.gymnasium_env:qposterior/DeepSea-v0", depth=6))
     ]
     assert runs[0].transitions == runs[1].transitions
 

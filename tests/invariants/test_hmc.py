@@ -12,13 +12,13 @@ import pytest
 import qposterior as qp
 from problems import SHAPES, noisy_experience, random_problem
 from qposterior.inference import hmc
-from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc, run_moves
+from qposterior.inference.chains import HMCSettings
+from qposterior.inference.hmc import ChainState, Tuning, hmc_move, redraw, run_hmc, step
+from qposterior.model.charts import BellmanChart, QChart
 from qposterior.model.noise import Noise, Tolerance
-from qposterior.model.linear import LinearQTarget
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
-from qposterior.model.reward import RewardTarget
-from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.model.target import Target, leapfrog_by_gradient
+from qposterior.model.target import LogDensity, Target, chains_by_leapfrog, leapfrog_by_gradient
+from targets import BellmanTarget, LinearQTarget, QTarget, RewardTarget
 
 
 def targets():
@@ -52,7 +52,7 @@ def test_leapfrog_runs_back_to_where_it_came_from(name):
     mass = rng.uniform(0.5, 2.0, target.num_coordinates)
     there = target.leapfrog(x, p, step=step, num_steps=steps, inverse_mass=mass)
     back = target.leapfrog(there[0], -there[1], step=step, num_steps=steps, inverse_mass=mass)
-    finite = np.isfinite(there[2]).all(axis=1)
+    finite = np.isfinite(there[2].total)
     assert finite[0]
     np.testing.assert_allclose(back[0][finite], x[finite], atol=1e-8)
     np.testing.assert_allclose(back[1][finite], -p[finite], atol=1e-7)
@@ -68,11 +68,11 @@ def test_every_target_keeps_the_contract(name):
     x = target.initial(4, rng)
     assert x.shape == (4, target.num_coordinates) == (4, target.upper_walls.size)
     density, gradient = target.log_density_and_grad(x)
-    assert density.shape == (4, 2)
+    assert density.smooth.shape == density.jump.shape == (4,)
     assert gradient.shape == x.shape
     assert np.isfinite(density).all()
     np.testing.assert_array_equal(target.log_density(x), density)
-    assert np.all(density[:, 1] == 0.0) or target.has_jumps
+    assert np.all(density.jump == 0.0) or target.has_jumps
     q = target.to_q(x)
     assert q.shape == (4, target.seen.space.num_pairs)
     assert np.isfinite(q).all()
@@ -95,7 +95,7 @@ def test_compiled_chains_are_the_plain_ones(name):
         "inverse_mass": rng.uniform(0.5, 2.0, target.num_coordinates),
     }
     x_before, density = x.copy(), target.log_density(x)
-    plain = Target.run_chains(target, x, density.copy(), p.copy(), log_uniform, **given)
+    plain = chains_by_leapfrog(target, x, density, p.copy(), log_uniform, *given.values())
     compiled = target.run_chains(x, density, p.copy(), log_uniform, **given)
     accepted = log_uniform < plain[2][:, :, 1]
     assert accepted.any()
@@ -113,10 +113,10 @@ def test_compiled_chains_are_the_plain_ones(name):
 def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
     """A density of one's own over a compiled target: the compiled chains would know nothing of it."""
 
-    class Narrower(QTarget):
+    class Narrower(Target):
         def log_density_and_grad(self, x):
             density, grad = super().log_density_and_grad(x)
-            return density - np.sum(x**2, axis=1)[:, None] * [0.5, 0.0], grad - x
+            return LogDensity(density.smooth - 0.5 * np.sum(x**2, axis=1), density.jump), grad - x
 
         def leapfrog(self, x, p, *, step, num_steps, inverse_mass):
             return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
@@ -126,7 +126,7 @@ def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
 
     _, seen = random_problem("looping", 2)
     for kind in (Narrower, Renamed):
-        target = kind(seen, GaussianPrior(), Tolerance(tolerance=0.5))
+        target = kind(seen, GaussianPrior(), Tolerance(tolerance=0.5), chart=QChart)
         rng = np.random.default_rng(0)
         x = target.initial(5, rng)
         tuning = Tuning(step=0.005, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
@@ -135,25 +135,28 @@ def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
         np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [QTarget, BellmanTarget])
+@pytest.mark.parametrize("kind", [QChart, BellmanChart])
 def test_a_density_of_ones_own_is_all_that_a_subclass_needs(kind):
     """Overriding the density alone must not be sampled as the base: N(0, 4²) times exp(−x²/2) has variance 16/17."""
 
-    class Narrower(kind):
+    class Narrower(Target):
+        has_jumps = True  # a sweep would draw from the conditionals of the base
+
         def log_density_and_grad(self, x):
             density, grad = super().log_density_and_grad(x)
-            return density - np.sum(x**2, axis=1)[:, None] * [0.5, 0.0], grad - x
+            return LogDensity(density.smooth - 0.5 * np.sum(x**2, axis=1), density.jump), grad - x
 
     mdp, _ = random_problem("looping", 2)
-    target = Narrower(qp.Experience(mdp.space), GaussianPrior(scale=4.0), Tolerance(tolerance=0.5))
-    target.has_jumps = True  # a sweep would draw from the conditionals of the base
+    target = Narrower(qp.Experience(mdp.space), GaussianPrior(scale=4.0), Tolerance(tolerance=0.5), chart=kind)
     chains = run_hmc(target, np.random.default_rng(0), HMCSettings(chains=4, max_iterations=500, min_ess=2000.0))
     variance = chains.draws.var(axis=(0, 1))
     np.testing.assert_allclose(variance, 16.0 / 17.0, rtol=0.2)  # 16 for the base
 
     class Half(Narrower):
-        def log_density(self, x):
-            return super().log_density(x)
+        log_density_and_grad = Target.log_density_and_grad
+
+        def log_density(self, x, rows=None):
+            return super().log_density(x, rows)
 
     with pytest.raises(qp.InvalidInputError, match="override log_density_and_grad"):
         run_hmc(Half(qp.Experience(mdp.space), GaussianPrior(), Tolerance(tolerance=0.5)), np.random.default_rng(0))
@@ -183,11 +186,13 @@ def test_a_run_goes_on_where_its_last_part_ended(name, monkeypatch):
     density = target.log_density(x)
     tuning = Tuning(step=0.3, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
     monkeypatch.setattr(hmc, "NUMBERS_AT_ONCE", 2 * x.size + 1)
-    run = run_moves(target, x, density, tuning, 5, np.random.default_rng(1), HMCSettings(max_leapfrog=3))
+    state = ChainState(x=x, density=density, tuning=tuning)
+    _, run = step(target, state, np.random.default_rng(1), HMCSettings(max_leapfrog=3), times=5)
     rng, paths = np.random.default_rng(1), []
     for together in (1,) * 5 if target.has_jumps else (2, 2, 1):
         move = hmc_move(target, x, density, tuning, tuning.many_steps(rng.random((1, together)), 3), rng)
-        x, density = hmc.gibbs(target, move.x, move.density, rng)
+        swept = redraw(target, ChainState(x=move.x, density=move.density, tuning=tuning), rng)
+        x, density = swept.x, swept.density
         paths.append(x[:, None] if target.has_jumps else move.path)
     np.testing.assert_array_equal(run.path, np.concatenate(paths, axis=1))
     np.testing.assert_array_equal(run.density, density)
@@ -240,7 +245,7 @@ def test_kernels_do_the_same_without_the_compiler():
     code = """
 import numpy as np
 from problems import random_problem, SHAPES
-from qposterior.model.tabular import BellmanTarget, QTarget
+from targets import BellmanTarget, QTarget
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 for shape in SHAPES:
@@ -249,8 +254,8 @@ for shape in SHAPES:
         target = make(seen, GaussianPrior(), Tolerance(tolerance=tolerance))
         x = target.initial(2, np.random.default_rng(0))
         density, gradient = target.log_density_and_grad(x)
-        print(np.round(np.concatenate([density.ravel(), gradient.ravel()]), 9).tolist())
-    print(np.round(target.gibbs_sweep(x, np.random.default_rng(1)), 7).tolist())
+        print(np.round(np.concatenate([density.stacked().ravel(), gradient.ravel()]), 9).tolist())
+    print(np.round(target.sweep(x, np.random.default_rng(1)), 7).tolist())
 """
     folder = os.path.join(os.path.dirname(__file__), "..")
     answers = [

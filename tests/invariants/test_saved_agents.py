@@ -30,8 +30,8 @@ def test_a_loaded_agent_goes_on_byte_for_byte(name, tmp_path):
     assert len(first.rows) == 3
     assert rows_of(one) == rows_of(two)
     assert one.transitions == two.transitions
-    assert agent.sampler.cloud.theta.tobytes() == loaded.sampler.cloud.theta.tobytes()
-    assert agent.sampler.cloud.log_weights.tobytes() == loaded.sampler.cloud.log_weights.tobytes()
+    assert agent.sampler.particles.parameters.tobytes() == loaded.sampler.particles.parameters.tobytes()
+    assert agent.sampler.particles.log_weights.tobytes() == loaded.sampler.particles.log_weights.tobytes()
     assert agent.name == loaded.name == name
     with pytest.raises(qp.InvalidInputError, match="exists"):
         agent.save(tmp_path / "agent.npz")
@@ -55,7 +55,7 @@ def test_an_agent_saved_in_the_middle_of_an_episode_goes_on(tmp_path):
     for one in (agent, loaded):
         one.redraw()
     np.testing.assert_array_equal(agent.held_plan(), loaded.held_plan())
-    np.testing.assert_array_equal(agent.sampler.cloud.theta, loaded.sampler.cloud.theta)
+    np.testing.assert_array_equal(agent.sampler.particles.parameters, loaded.sampler.particles.parameters)
 
 
 def test_noisy_agents_are_saved_with_their_readings_and_scale(tmp_path):
@@ -67,7 +67,7 @@ def test_noisy_agents_are_saved_with_their_readings_and_scale(tmp_path):
         loaded = qp.PosteriorSamplingAgent.load(tmp_path / f"{inference}.npz")
         one, two = (qp.explore(a, bandit, episodes=3, after=run) for a in (agent, loaded))
         assert rows_of(one) == rows_of(two)
-        np.testing.assert_array_equal(agent.sampler.cloud.log_scale, loaded.sampler.cloud.log_scale)
+        np.testing.assert_array_equal(agent.sampler.particles.log_scale, loaded.sampler.particles.log_scale)
 
 
 def test_files_that_are_no_agents_are_named(tmp_path):
@@ -89,9 +89,9 @@ def test_a_deadline_leaves_a_valid_cloud_and_the_next_calls_go_on(name):
     calls = 0
     while not (sampler.update(seen, deadline=2e-4) and sampler.is_finished):
         calls += 1
-        cloud = sampler.cloud
+        cloud = sampler.particles
         np.testing.assert_allclose(cloud.weights.sum(), 1.0)
-        assert np.isfinite(cloud.theta).all()
+        assert np.isfinite(cloud.parameters).all()
         assert set(sampler.seen.observed_pairs) <= set(seen.observed_pairs)
         # New readings stand at a finite tolerance of their own, or are not in yet.
         if name == "abrl-paper" and sampler.seen.num_observed:
@@ -117,7 +117,7 @@ def test_one_thread_or_two_give_the_same_bytes(name, monkeypatch):
         monkeypatch.setattr(compiled, "ALL_THREADS", threads)
         agent = qp.make_agent(name, sea, horizon=3, seed=0)
         qp.explore(agent, sea, episodes=3, seed=0)
-        draws.append(agent.sampler.cloud.theta.tobytes())
+        draws.append(agent.sampler.particles.parameters.tobytes())
     assert len(set(draws)) == 1
 
 
@@ -143,7 +143,7 @@ def test_an_agent_with_a_prior_of_ones_own_is_saved_and_goes_on_when_the_prior_i
     for one in (agent, again):
         one.begin_episode(0)
     np.testing.assert_array_equal(agent.held_plan(), again.held_plan())
-    np.testing.assert_array_equal(agent.sampler.cloud.theta, again.sampler.cloud.theta)
+    np.testing.assert_array_equal(agent.sampler.particles.parameters, again.sampler.particles.parameters)
     with pytest.raises(qp.InvalidInputError, match="a prior of its own, RelatedActions; load it with prior="):
         qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
     with pytest.raises(qp.InvalidInputError, match="not with"):

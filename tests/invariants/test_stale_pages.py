@@ -29,7 +29,7 @@ def test_every_page_of_results_carries_the_hash_of_its_sources():
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the sources, in which files may be changed."""
-    for path in (ROOT / stale_pages.PACKAGE).rglob("*.py"):
+    for path in (ROOT / "src").rglob("*.py"):
         copy = tmp_path / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
@@ -49,6 +49,30 @@ def test_a_page_is_stale_once_a_source_that_it_depends_on_has_changed(page, pack
     assert not stale_pages.is_stale(text, page)
     (package / "world" / "solve.py").write_bytes((package / "world" / "solve.py").read_bytes() + b"\n")
     assert stale_pages.is_stale(text, page)
+
+
+def test_the_page_of_the_figures_alone_is_stale_once_a_figure_has_changed(package):
+    lines = {page: stale_pages.source_line(page) for page in stale_pages.SOURCES}
+    (package.parent / "qposterior_paper" / "more.py").write_text("")
+    assert [page for page, line in lines.items() if stale_pages.is_stale(line, page)] == ["paper.md"]
+
+
+def test_figures_count_wherever_a_commit_has_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(stale_pages, "ROOT", tmp_path)
+    git = ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
+    commits, figures = [], tmp_path / "src" / "qposterior" / "paper"
+    for apart in (False, True):
+        figures.mkdir(parents=True, exist_ok=True)
+        if apart:
+            figures = figures.rename(tmp_path / "src" / "qposterior_paper")
+        (figures / "bandit.py").write_text("pass\n")
+        subprocess.run([*git, "add", "."], cwd=tmp_path, check=True)
+        subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "Figures"], cwd=tmp_path, check=True)
+        head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
+        commits.append(head.stdout.strip())
+    for commit in (*commits, None):
+        assert stale_pages.read_sources(["paper"], commit) == {"paper/bandit.py": b"pass\n"}
 
 
 def test_a_page_without_a_hash_or_of_several_sources_is_stale():

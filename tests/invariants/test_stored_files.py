@@ -90,7 +90,7 @@ def test_a_damaged_agent_is_refused_or_unchanged(tmp_path):
             refused += 1
             continue
         again = qp.PosteriorSamplingAgent.load(path)
-        assert again.sampler.cloud.theta.tobytes() == agent.sampler.cloud.theta.tobytes()
+        assert again.sampler.particles.parameters.tobytes() == agent.sampler.particles.parameters.tobytes()
         assert (again.held_plan().tolist(), again.experience) == (plan, agent.experience)
     assert refused >= 30
 

@@ -9,10 +9,11 @@ from scipy import stats
 import qposterior as qp
 from calibration import as_deterministic, halves, rank_statistic, sequential_draws, simulate
 from problems import noisy_experience, random_problem, weighted_optimality
+from qposterior.inference.records import Particles
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings, adaptive_update, simple_update
-from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.smc.one_step import MoveSettings
+from qposterior.model.charts import CHARTS
 from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior
 
@@ -28,10 +29,10 @@ def start(seen, *, coordinates="q", likelihood=None, seed=0, particles=100, fina
     return AnnealedSampler.start(
         seen,
         prior=PRIOR,
-        likelihood=likelihood or Tolerance(),
+        noise=likelihood or Tolerance(),
         particles=particles,
         rng=np.random.default_rng(seed),
-        coordinates=coordinates,
+        chart=CHARTS[coordinates],
         final_tolerance=final_tolerance,
         settings=AnnealedSettings(moves=MoveSettings(**moves), **settings),
     )
@@ -40,11 +41,11 @@ def start(seen, *, coordinates="q", likelihood=None, seed=0, particles=100, fina
 def assert_agrees(runs, exact):
     """Weighted P(optimal) and evidence of independent samplers against an exact posterior, z by their own spread."""
     space = exact.space
-    shares = np.array([weighted_optimality(space, run.cloud.theta, run.cloud.weights) for run in runs])
+    shares = np.array([weighted_optimality(space, run.particles.parameters, run.particles.weights) for run in runs])
     table = exact.prob_optimal_table()[space.pair_state, space.pair_action]
     gap, error = shares.mean(axis=0) - table, shares.std(axis=0, ddof=1) / np.sqrt(len(runs))
     assert np.abs(np.where(np.abs(gap) < 1e-9, 0.0, gap / np.maximum(error, 1e-12))).max() < LIMIT
-    evidence = np.exp([run.cloud.log_evidence for run in runs])
+    evidence = np.exp([run.particles.log_evidence for run in runs])
     z = (evidence.mean() - np.exp(exact.log_evidence)) / (evidence.std(ddof=1) / np.sqrt(len(runs)))
     assert abs(z) < LIMIT
     return evidence
@@ -119,9 +120,9 @@ def test_waste_free_moves_keep_every_state():
     runs = [start(seen, final_tolerance=0.3, waste_free=10, particles=300, seed=seed) for seed in range(REPEATS)]
     for run in runs:
         run.update(seen)
-        assert run.cloud.theta.shape[0] == 300
+        assert run.particles.parameters.shape[0] == 300
         run.move()
-        assert run.cloud.theta.shape[0] == 300
+        assert run.particles.parameters.shape[0] == 300
     assert_agrees(runs, exact)
     with pytest.raises(qp.InvalidInputError, match="divide the particles"):
         start(seen, waste_free=7)
@@ -152,7 +153,7 @@ def test_a_learned_noise_scale_is_annealed_too():
     runs = [start(seen, likelihood=noise, coordinates="bellman", seed=seed) for seed in range(REPEATS)]
     for run in runs:
         run.update(seen)
-    scale = np.array([run.cloud.weights @ run.cloud.log_scale for run in runs])
+    scale = np.array([run.particles.weights @ run.particles.log_scale for run in runs])
     chains = qp.posterior(seen, prior=PRIOR, noise=noise, particles=8000, seed=1)
     expected = np.log(chains.noise_scale)
     error = np.sqrt(scale.var(ddof=1) / REPEATS + expected.var() / 1000)
@@ -210,29 +211,34 @@ def test_the_bellman_error_is_the_weighted_mean_of_squared_residuals():
     _, seen = random_problem("looping", 2, share=0.5)
     run = start(seen, final_tolerance=0.7, particles=30, resample_below=0.0)
     run.update(seen)
-    assert np.ptp(run.cloud.weights) > 0.0
+    assert np.ptp(run.particles.weights) > 0.0
     target = run.target()
-    residuals = target.residuals(target.from_q(run.cloud.theta))
+    residuals = target.residuals(target.from_parameters(run.particles.parameters))
     np.testing.assert_allclose(
-        run.trace[-1]["bellman_error"], np.sum(run.cloud.weights[:, None] * residuals**2), rtol=1e-9
+        run.trace[-1]["bellman_error"], np.sum(run.particles.weights[:, None] * residuals**2), rtol=1e-9
     )
 
 
 def test_prior_draws_below_a_wall_are_a_truncated_normal():
     prior, space = BoundedPrior(upper=0.5, mean=0.2, scale=2.0), random_problem("acyclic", 1, share=0.5)[1].space
-    theta = draw_prior_cloud(space, prior, Tolerance(), 500, np.random.default_rng(0)).theta.ravel()
+    theta = Particles.from_prior(
+        prior, Tolerance(), space=space, num=500, rng=np.random.default_rng(0)
+    ).parameters.ravel()
     law = stats.truncnorm(-np.inf, 0.15, loc=0.2, scale=2.0)
     assert stats.kstest(theta, law.cdf).pvalue > 1e-4
     with pytest.raises(qp.InvalidInputError, match="hard wall"):
-        draw_prior_cloud(space, BoundedPrior(softness=1.0), Tolerance(), 5, np.random.default_rng(0))
+        Particles.from_prior(BoundedPrior(softness=1.0), Tolerance(), space=space, num=5, rng=np.random.default_rng(0))
 
 
 def test_resampled_particles_are_equally_weighted_and_the_evidence_stays():
-    cloud = Cloud(theta=np.arange(8.0).reshape(4, 2), log_weights=np.log([0.1, 0.2, 0.3, 0.4]), log_evidence=-3.0)
-    cloud.select(np.array([3, 3, 1]))
-    np.testing.assert_allclose(cloud.weights, 1.0 / 3.0)
-    np.testing.assert_array_equal(cloud.theta[:, 0], [6.0, 6.0, 2.0])
-    assert cloud.log_evidence == -3.0
+    cloud = Particles(
+        parameters=np.arange(8.0).reshape(4, 2), log_weights=np.log([0.1, 0.2, 0.3, 0.4]), log_evidence=-3.0
+    )
+    kept = cloud.select(np.array([3, 3, 1]))
+    np.testing.assert_allclose(kept.weights, 1.0 / 3.0)
+    np.testing.assert_array_equal(kept.parameters[:, 0], [6.0, 6.0, 2.0])
+    assert kept.log_evidence == cloud.log_evidence == -3.0
+    np.testing.assert_allclose(cloud.weights, [0.1, 0.2, 0.3, 0.4])
 
 
 def test_a_pilot_run_settles_on_a_tolerance_and_says_so():

@@ -10,7 +10,6 @@ import pytest
 
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
-from qposterior.weighted_draws import Posterior
 from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
 from qposterior.logs import choices
 from qposterior.logs import fit as fitting
@@ -20,6 +19,7 @@ from qposterior.model import hierarchy as hierarchies
 from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.model_order import order_of
 from qposterior.model.model_prior import ModelPrior
+from qposterior.weighted_draws import Posterior
 from qposterior.world import files
 
 LOGS = Path(__file__).parents[2] / "examples" / "logs"

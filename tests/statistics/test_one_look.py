@@ -24,14 +24,14 @@ def repeat(seen, prior, likelihood, *, repeats=30, particles=300, **settings):
         sampler = OneLookSampler.start(
             seen,
             prior=prior,
-            likelihood=likelihood,
+            noise=likelihood,
             particles=particles,
             rng=np.random.default_rng(seed),
             settings=OneLookSettings(**settings),
         )
         sampler.update(seen)
-        shares.append(weighted_optimality(seen.space, sampler.cloud.theta, sampler.cloud.weights))
-        evidence.append(np.exp(sampler.cloud.log_evidence))
+        shares.append(weighted_optimality(seen.space, sampler.particles.parameters, sampler.particles.weights))
+        evidence.append(np.exp(sampler.particles.log_evidence))
     return np.array(shares), np.array(evidence)
 
 
@@ -107,10 +107,10 @@ def test_noisy_readings_arrive_in_parts():
     evidence = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
-        sampler = OneLookSampler.start(seen, prior=prior, likelihood=noise, particles=400, rng=rng)
+        sampler = OneLookSampler.start(seen, prior=prior, noise=noise, particles=400, rng=rng)
         sampler.update(early)
         sampler.update(seen)
-        evidence.append(np.exp(sampler.cloud.log_evidence))
+        evidence.append(np.exp(sampler.particles.log_evidence))
     assert z_of(np.array(evidence), np.exp(exact.log_evidence)) < LIMIT
 
 
@@ -154,8 +154,10 @@ def test_policies_are_drawn_with_their_posterior_probability():
     bandit = qp.make_environment("bandit", means=[0.0, 1.0])
     agent = qp.PosteriorSamplingAgent(bandit.space, rewards="noisy", noise=Noise(scale=1.0), particles=200, seed=0)
     agent.begin_episode(0)
-    skewed = np.linspace(0.0, 4.0, 200) * np.sign(agent.sampler.cloud.theta[:, 1] - agent.sampler.cloud.theta[:, 0])
-    agent.sampler.cloud.reweight(skewed)
+    skewed = np.linspace(0.0, 4.0, 200) * np.sign(
+        agent.sampler.particles.parameters[:, 1] - agent.sampler.particles.parameters[:, 0]
+    )
+    agent.sampler.particles, _ = agent.sampler.particles.reweighted(skewed)
     share = agent.posterior().prob_optimal(0)[1]
     assert share > 0.8
     picks = np.array([agent._draw_policy()[0] for _ in range(4000)])
@@ -176,6 +178,6 @@ def test_alone_pairs_have_the_prior_density_as_weight():
     sea = qp.make_environment("deep-sea", depth=3)
     seen = qp.Experience.of_pairs(sea, [(2, 0)])
     prior = GaussianPrior(mean=0.2, scale=1.5)
-    sampler = OneLookSampler.start(seen, prior=prior, likelihood=Tolerance(), particles=5, rng=np.random.default_rng(0))
+    sampler = OneLookSampler.start(seen, prior=prior, noise=Tolerance(), particles=5, rng=np.random.default_rng(0))
     sampler.update(seen)
-    np.testing.assert_allclose(sampler.cloud.log_evidence, stats.norm.logpdf(seen.reward_mean[4], 0.2, 1.5))
+    np.testing.assert_allclose(sampler.particles.log_evidence, stats.norm.logpdf(seen.reward_mean[4], 0.2, 1.5))

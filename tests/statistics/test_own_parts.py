@@ -47,11 +47,11 @@ def test_one_look_updates_have_the_right_probabilities_and_evidence(shape, prior
     shares, evidence = [], []
     for seed in range(20):
         sampler = OneLookSampler.start(
-            seen, prior=chosen, likelihood=Tolerance(), particles=200, rng=np.random.default_rng(seed)
+            seen, prior=chosen, noise=Tolerance(), particles=200, rng=np.random.default_rng(seed)
         )
         sampler.update(seen)
-        shares.append(weighted_optimality(seen.space, sampler.cloud.theta, sampler.cloud.weights))
-        evidence.append(np.exp(sampler.cloud.log_evidence - log_evidence))
+        shares.append(weighted_optimality(seen.space, sampler.particles.parameters, sampler.particles.weights))
+        evidence.append(np.exp(sampler.particles.log_evidence - log_evidence))
     spread = np.std(shares, axis=0, ddof=1) / np.sqrt(len(shares))
     z = (np.mean(shares, axis=0) - expected) / np.sqrt(spread**2 + error**2 + 1e-12)
     assert np.abs(z).max() < LIMIT
@@ -69,15 +69,15 @@ def test_the_annealed_sampler_has_the_right_probabilities_and_evidence(coordinat
         sampler = AnnealedSampler.start(
             seen,
             prior=chosen,
-            likelihood=Tolerance(tolerance=0.5),
+            noise=Tolerance(tolerance=0.5),
             particles=300,
             rng=np.random.default_rng(seed),
             coordinates=coordinates,
             final_tolerance=0.5,
         )
         sampler.update(seen)
-        shares.append(weighted_optimality(seen.space, sampler.cloud.theta, sampler.cloud.weights))
-        evidence.append(np.exp(sampler.cloud.log_evidence - log_evidence))
+        shares.append(weighted_optimality(seen.space, sampler.particles.parameters, sampler.particles.weights))
+        evidence.append(np.exp(sampler.particles.log_evidence - log_evidence))
     spread = np.std(shares, axis=0, ddof=1) / np.sqrt(len(shares))
     z = (np.mean(shares, axis=0) - expected) / np.sqrt(spread**2 + error**2 + 1e-12)
     assert np.abs(z).max() < LIMIT
@@ -163,13 +163,13 @@ def test_noise_of_ones_own_has_the_evidence_of_the_exact_one():
         sampler = AnnealedSampler.start(
             seen,
             prior=prior,
-            likelihood=GaussianReadings(scale=0.8),
+            noise=GaussianReadings(scale=0.8),
             particles=300,
             rng=np.random.default_rng(seed),
             coordinates="bellman",
         )
         sampler.update(seen)
-        evidence.append(np.exp(sampler.cloud.log_evidence - exact.log_evidence))
+        evidence.append(np.exp(sampler.particles.log_evidence - exact.log_evidence))
     assert abs(np.mean(evidence) - 1.0) < LIMIT * np.std(evidence, ddof=1) / np.sqrt(len(evidence)) + 0.02
 
 

@@ -24,8 +24,7 @@ from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.tempering import ladder, run_tempering
 from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.prior import BoundedPrior, GaussianPrior, RewardPrior
-from qposterior.model.reward import RewardTarget
-from qposterior.model.tabular import BellmanTarget, QTarget
+from targets import BellmanTarget, QTarget, RewardTarget
 
 LONG = HMCSettings(chains=8, warm_up=400, max_iterations=1500, block=1500, min_ess=0.0)
 LIMIT = 4.5
@@ -91,7 +90,7 @@ def test_sweeps_alone_have_the_posterior_as_their_limit():
     rng = np.random.default_rng(0)
     x = target.initial(2000, rng)
     for _ in range(25):
-        x = target.gibbs_sweep(x, rng)
+        x = target.sweep(x, rng)
     share = optimal_and_mean(seen.space)(target.to_q(x))
     expected = exact_answers(seen, GaussianPrior(scale=2.0))
     z = (share.mean(axis=0) - expected) / (share.std(axis=0) / np.sqrt(2000))
@@ -214,7 +213,7 @@ def test_conjugate_reward_draws_have_the_closed_form_and_chains_agree():
     mdp, seen = random_problem("acyclic", 3)
     prior = RewardPrior(mean=-0.5, scale=1.3, upper=0.2)
     target = RewardTarget(seen, mdp.transitions, prior, Tolerance(tolerance=0.4))
-    draws = target.draw(20_000, np.random.default_rng(0))
+    draws = target.chart.draw(20_000, np.random.default_rng(0))
     for k in range(mdp.space.num_pairs):
         observed = seen.observed[k]
         precision = 1 / 1.69 + (1 / 0.16 if observed else 0.0)

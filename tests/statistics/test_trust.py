@@ -18,12 +18,12 @@ from problems import (
     random_problem,
     symmetric_hub,
 )
-from qposterior import front_door
+from qposterior.inference import cross_check
 from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.inference.trust import compare_islands, describe_draws, describe_indicators, distrust
 from qposterior.model.noise import Tolerance
-from qposterior.model.tabular import BellmanTarget, QTarget
+from targets import BellmanTarget, QTarget
 
 NARROW = qp.GaussianPrior(scale=2.0)
 HUBS = {
@@ -39,7 +39,7 @@ def prob_first(known):
 @pytest.fixture
 def unchecked(monkeypatch):
     """No help from enumeration: the samplers must know by themselves."""
-    monkeypatch.setattr(front_door, "CHECKED_PAIRS", 0)
+    monkeypatch.setattr(cross_check, "CHECKED_PAIRS", 0)
 
 
 def sampled(seen, **options):
@@ -85,7 +85,7 @@ def test_what_enumeration_can_reach_is_checked_by_it(monkeypatch):
     post, warned = sampled(competing_hub()[1], prior=NARROW, method="hmc", seed=1)
     assert warned
     assert "enumeration" in post.diagnostics["distrust"]
-    monkeypatch.setattr(front_door, "CHECKED_PAIRS", 0)
+    monkeypatch.setattr(cross_check, "CHECKED_PAIRS", 0)
     post, warned = sampled(competing_hub()[1], prior=NARROW, method="hmc", seed=1)
     assert not warned, "the case must fool the chains, or it shows nothing"
 
@@ -289,11 +289,11 @@ def test_islands_are_weighted_by_their_evidence(monkeypatch):
 
     def update(sampler, _seen):
         i = next(number)
-        sampler.cloud.theta[:] = float(i)
-        sampler.cloud.log_evidence = 0.2 * i
+        sampler.particles.parameters[:] = float(i)
+        sampler.particles.log_evidence = 0.2 * i
 
     monkeypatch.setattr(OneLookSampler, "update", update)
-    monkeypatch.setattr(front_door, "CHECKED_PAIRS", 0)
+    monkeypatch.setattr(cross_check, "CHECKED_PAIRS", 0)
     post = qp.posterior(seen, method="smc", particles=1000)
     weights = np.exp(0.2 * np.arange(8))
     np.testing.assert_allclose(post.pair_mean, weights @ np.arange(8) / weights.sum())

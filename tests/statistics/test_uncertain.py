@@ -8,7 +8,8 @@ import pytest
 import qposterior as qp
 from qposterior.inference.exact import Enumeration
 from qposterior.model.noise import Noise, Tolerance
-from qposterior.model.rows import DirichletRows, UncertainTarget
+from qposterior.model.rows import DirichletRows
+from targets import UncertainTarget
 
 REPEATS = 6
 SHORT = qp.HMCSettings(chains=32, warm_up=160, max_iterations=400, block=200, min_ess=1e9)  # runs all of them
@@ -188,7 +189,7 @@ def test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met():
     assert calls == [60, 6]
     assert target.layout.successor.tolist() == [2, 3]
     # The first chain met state 3 once; the second met nothing and keeps the frequencies of the first look.
-    np.testing.assert_allclose(target.tables, [[0.0, 1.0], [0.5, 0.5]])
+    np.testing.assert_allclose(target.parts.rows, [[0.0, 1.0], [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("answer", [np.array([0.5]), np.array([7]), np.array([-1]), np.array([0, 1])])
@@ -210,11 +211,11 @@ def test_rows_of_the_target_are_rows_and_follow_the_counts():
         assert np.diff(table.row_start).tolist() == sizes
         np.testing.assert_allclose(np.add.reduceat(shape, table.row_start[:-1]), 2.0 + np.array([3, 2, 1]))
         target = UncertainTarget(seen, qp.GaussianPrior(), Tolerance(), rows, chains=5000, rng=rng)
-        sums = np.add.reduceat(target.tables, table.row_start[:-1], axis=1)
+        sums = np.add.reduceat(target.parts.rows, table.row_start[:-1], axis=1)
         np.testing.assert_allclose(sums, 1.0)
         total = np.repeat(2.0 + np.array([3.0, 2.0, 1.0]), sizes)
         sd = np.sqrt(shape / total * (1 - shape / total) / (total + 1))
-        assert np.abs(target.tables.mean(axis=0) - shape / total).max() < 5.0 * sd.max() / np.sqrt(5000)
+        assert np.abs(target.parts.rows.mean(axis=0) - shape / total).max() < 5.0 * sd.max() / np.sqrt(5000)
 
 
 def test_what_does_not_fit_is_named():
@@ -240,10 +241,10 @@ def test_particles_that_follow_by_moves_reach_the_joint_posterior():
     wrong, _ = quadrature(3, 1, 3.0, weighted=False)
     rng = np.random.default_rng(5)
     prior = qp.GaussianPrior(scale=3.0)
-    sampler = JointSampler.start(seen, prior=prior, likelihood=Noise(), particles=4000, rng=rng)
+    sampler = JointSampler.start(seen, prior=prior, noise=Noise(), particles=4000, rng=rng)
     sampler.update(seen)
     sampler.move(80)
-    theta = sampler.cloud.theta
+    theta = sampler.particles.parameters
     share = float(np.mean(theta[:, 0] >= theta[:, 1]))
     # 4,000 independent particles: 4.5 standard errors, a false alarm in 150,000; the plug-in answer lies beyond.
     assert abs(share - wanted) < 4.5 * np.sqrt(wanted * (1 - wanted) / 4000)
@@ -259,9 +260,9 @@ def test_residuals_use_the_rows_of_each_particle():
     rng = np.random.default_rng(3)
     target = UncertainTarget(seen, qp.GaussianPrior(), Noise(scale=0.5), DirichletRows(), chains=6, rng=rng)
     theta = target.to_q(target.initial(6, rng))
-    np.testing.assert_allclose(target.to_q(target.from_q(theta)), theta, atol=1e-9)
+    np.testing.assert_allclose(target.to_q(target.from_parameters(theta)), theta, atol=1e-9)
     value = np.where(mdp.space.is_goal, 0.0, mdp.space.maximum(theta))
     start, stop = target.layout.row_start[:2]
-    expected = np.sum(target.tables[:, start:stop] * value[:, target.layout.successor[start:stop]], axis=1)
+    expected = np.sum(target.parts.rows[:, start:stop] * value[:, target.layout.successor[start:stop]], axis=1)
     residual = theta[:, 0] - expected - seen.reward_mean[0]
-    np.testing.assert_allclose(target.q_residuals(theta)[:, 0], residual)
+    np.testing.assert_allclose(target.misfits(theta)[:, 0], residual)

@@ -28,7 +28,7 @@ def paper_command(figures: tuple[str, ...], **options: Any) -> None:
 
     Long figures keep their runs in a store under --out and go on where they were stopped.
     """
-    from qposterior.paper.registry import FIGURES, find_figure
+    from qposterior_paper.registry import FIGURES, find_figure
 
     if options["list_all"]:
         for item in FIGURES.values():
@@ -39,7 +39,7 @@ def paper_command(figures: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("name a figure, or give --all or --list")
     if options["out"] is None:
         raise click.UsageError("give --out DIR, where the figures are to go")
-    from qposterior.paper.figure import ANSWERS, Size, make_figure
+    from qposterior_paper.figure import ANSWERS, Size, make_figure
 
     items = [find_figure(name) for name in chosen]
     size = Size(folder=options["out"], quick=options["quick"], seed=options["seed"], workers=options["workers"])

@@ -75,6 +75,6 @@ def _exploration(folder: Path) -> Path | None:
 
 
 def _figures(folder: Path) -> Path | None:
-    from qposterior.paper.page import write_paper_page
+    from qposterior_paper.page import write_paper_page
 
     return write_paper_page(folder)

@@ -1,4 +1,8 @@
-"""A `FiniteMDP` behind the Gymnasium interface."""
+"""A `FiniteMDP` behind the Gymnasium interface; importing this module registers every environment with Gymnasium.
+
+`import qposterior` imports it where Gymnasium is loaded already. Where Gymnasium comes later, import it yourself, or
+let Gymnasium do so: ``gymnasium.make("qposterior.environments.gymnasium_env:qposterior/DeepSea-v0")``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from qposterior.environments.registry import make_environment
+from qposterior.environments.registry import ENVIRONMENTS, make_environment
 from qposterior.environments.simulator import TableSimulator
 from qposterior.world.mdp import FiniteMDP
 
@@ -51,7 +55,7 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
         """The table in Gymnasium's form, mean rewards in place of noisy ones."""
         space = self.mdp.space
         table: dict[int, dict[int, list[tuple[float, int, float, bool]]]] = {s: {} for s in range(space.num_states)}
-        for k, (state, action) in enumerate(zip(space.pair_state.tolist(), space.pair_action.tolist(), strict=True)):
+        for k, (state, action) in enumerate(space.pairs()):
             successors, probabilities = self.mdp.transitions.row(k)
             reward = float(self.mdp.rewards[k])
             table[state][action] = [
@@ -67,3 +71,11 @@ class FiniteMDPEnv(gymnasium.Env[Any, Any]):
 def make_gymnasium_env(name: str, render_mode: str | None = None, **options: Any) -> FiniteMDPEnv:
     """Return the registered environment `name` behind the Gymnasium interface."""
     return FiniteMDPEnv(make_environment(name, **options), render_mode=render_mode)
+
+
+for _name, _entry in ENVIRONMENTS.items():
+    gymnasium.register(
+        id=_entry.gymnasium_id,
+        entry_point="qposterior.environments.gymnasium_env:make_gymnasium_env",
+        kwargs={"name": _name},
+    )

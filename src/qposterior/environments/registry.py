@@ -92,14 +92,22 @@ def make_environment(name: str, *, depth: int | None = None, **options: Any) -> 
         raise InvalidInputError(f"environment {name!r}: {error}") from error
 
 
-def _gymnasium_table(name: str, options: dict[str, Any]) -> FiniteMDP:
-    """Return the table of a Gymnasium environment; raise for one that has none, or for a name that nobody knows."""
+def check_gymnasium_id(name: str) -> None:
+    """Raise for an id that Gymnasium does not know, ours included; of MODULE:ID it learns when it imports MODULE."""
     import gymnasium
 
-    from qposterior.environments.problem import gymnasium_problem
+    from qposterior.environments import gymnasium_env
 
+    gymnasium.register_envs(gymnasium_env)  # which its import has done
     if ":" not in name and name not in gymnasium.registry:
         raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
+
+
+def _gymnasium_table(name: str, options: dict[str, Any]) -> FiniteMDP:
+    """Return the table of a Gymnasium environment; raise for one that has none, or for a name that nobody knows."""
+    from qposterior.environments.problem import gymnasium_problem
+
+    check_gymnasium_id(name)
     of_table = {key: options.pop(key) for key in ("discount", "step_cost") if key in options}
     problem = gymnasium_problem(make_gymnasium(name, **options), **of_table)
     if not isinstance(problem, FiniteMDP):

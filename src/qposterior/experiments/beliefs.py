@@ -67,7 +67,7 @@ class Beliefs:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of BELIEF_COLUMNS."""
-        pairs = list(zip(self.space.pair_state.tolist(), self.space.pair_action.tolist(), strict=True))
+        pairs = self.space.pairs()
         return [
             (self.seed, episode, *pair, *values)
             for episode, table in self.tables

@@ -15,9 +15,9 @@ import numpy as np
 from qposterior.agents.protocol import Agent, Observation
 from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
-from qposterior.environments.registry import ENVIRONMENTS, make_environment
+from qposterior.environments.registry import ENVIRONMENTS, check_gymnasium_id, make_environment
 from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator
-from qposterior.errors import InvalidInputError, NoUniqueSolutionError, unknown_name
+from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.experiments.metrics import (
     bsuite_learning_time,
     found_episode,
@@ -213,16 +213,13 @@ def named_world(
 
     `depth` sets its size; a Gymnasium environment gets it as the option `depth`.
     """
-    import gymnasium
-
     given = dict(options or {}) | ({} if depth is None else {"depth": depth})
     if name in ENVIRONMENTS:
         if discount is not None:
             given["discount"] = discount
         return make_world(make_environment(name, **given), cap=cap)
     check_type("environment", name, str)
-    if ":" not in name and name not in gymnasium.registry:
-        raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
+    check_gymnasium_id(name)
     return make_world(name, **({"cap": cap, "discount": discount} | given))
 
 

@@ -1,9 +1,9 @@
 """Hamiltonian Monte Carlo (paper, alg. hmc), several chains side by side, with a warm-up that tunes itself.
 
-`step` is one trajectory of every chain from one state to the next, `run_chains` the loop around it. Where greedy policies
-can loop, the determinant of Bellman coordinates jumps and costs acceptance; there each trajectory is followed by a Gibbs
-sweep over the free coordinates. Where transition rows are uncertain each chain has rows of its own, and a trajectory is
-followed by proposals of others (app. tabmodelbased).
+`step` is one trajectory of every chain from one state to the next, `run_hmc` the loop around it. Where greedy policies
+can loop, the determinant of Bellman coordinates jumps and costs acceptance; there each trajectory is followed by a
+Gibbs sweep over the free coordinates. Where transition rows are uncertain each chain has rows of its own, and a
+trajectory is followed by proposals of others (app. tabmodelbased).
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Tuning:
     step: float
     trajectory: float
     inverse_mass: FloatArray  # (D,)
+
+    def scaled(self, factor: float) -> Tuning:
+        """Return the tuning with another step size."""
+        return replace(self, step=self.step * factor)
 
     def num_steps(self, jitter: float, most: int) -> int:
         """Return the leapfrog steps of a trajectory of uniformly jittered length."""
@@ -287,7 +291,7 @@ def _advance(
 
 
 def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tuple[ChainState, int]:
-    """Return the chains, warmed up, and the gradients that it took: started over policy cells, tuned, blocks adapted."""
+    """Return the chains, started over policy cells and warmed up, and the gradients that it took."""
     rows = target.rows.propose(settings.chains, rng)
     conditional = target.given(rows)
     x = conditional.initial(settings.chains, rng)

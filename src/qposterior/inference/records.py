@@ -16,7 +16,7 @@ from qposterior.world.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Particles:
-    """Weighted draws of a posterior: parameters of Q, whatever the chart they are moved in, and all that goes with them.
+    """Weighted draws of a posterior: parameters of Q, whatever chart they are moved in, and what goes with them.
 
     A step makes other particles of them; these stay as they are.
     """
@@ -52,7 +52,7 @@ class Particles:
         return weighted_ess(self.log_weights)
 
     def reweighted(self, log_gain: FloatArray) -> tuple[Particles, float]:
-        """Return the particles with weights times exp(log_gain), normalised, and log Σ W w, which the evidence gains."""
+        """Return the particles with weights times exp(log_gain), normalised, and log Σ W w, what the evidence gains."""
         alive = np.isfinite(self.log_weights)
         gain = np.where(np.isnan(log_gain) | ~alive, -np.inf, log_gain)
         top = gain.max()

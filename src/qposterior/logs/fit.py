@@ -26,7 +26,7 @@ from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
 from qposterior.model.hierarchy import num_edges
-from qposterior.model.model_prior import CHAINS_OF_ROWS as CHAINS_OF_MODELS
+from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.solve_models import ModelSolver, policy_values

@@ -24,13 +24,13 @@ MOST_NUMBERS = 1 << 21
 def log_integrals(
     log_density_fn: Callable[[FloatArray], FloatArray], x: FloatArray, column: int, *, centre: float, spread: float
 ) -> FloatArray:
-    r"""Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k of an unobserved pair, by adaptive quadrature.
+    r"""Return ``(N,)`` log ∫ f(x_1, …, t, …, x_D) dt over one column of ``(N, D)`` points, by adaptive quadrature.
 
-    f is the density whose log `log_density_fn` gives of ``(M, D)`` points, φ' the other coordinates of each point. The line is mapped to
-    t ∈ (−1, 1) by x = m + s t / (1 − t²), m and s the `centre` and the `spread`. Gauss–Lobatto on
-    panels, each cut in two until its halves, and half of its nodes, agree with it: the integrand has a kink or a jump
-    wherever the greedy policy changes, and a jump is closed in on to 2^-`DEEPEST` of a panel. The ends of a panel are
-    nodes, so a jump always lies between two of them. A peak narrower than a hundredth of s may be missed.
+    `log_density_fn` gives the ``(M,)`` log f of ``(M, D)`` points. The line is mapped to t ∈ (−1, 1) by
+    x = m + s t / (1 − t²), m and s the `centre` and the `spread`. Gauss–Lobatto on panels, each cut in two until its
+    halves, and half of its nodes, agree with it: the integrand has a kink or a jump wherever the greedy policy changes,
+    and a jump is closed in on to 2^-`DEEPEST` of a panel. The ends of a panel are nodes, so a jump always lies between
+    two of them. A peak narrower than a hundredth of s may be missed.
     """
     node, weight = _lobatto_rule(NODES)
     coarse = _coarse_weights(node) / weight

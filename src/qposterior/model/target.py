@@ -1,7 +1,7 @@
-r"""A target: what was seen, under a prior, a noise and a belief of the rows, as a density over the coordinates of a chart.
+r"""A target: what was seen, under a prior, a noise and a belief of the rows, as a density over a chart.
 
-.. math:: \log p(x \mid D) = \log \text{prior}(\text{parameters}(x)) + \log |\det \partial\,\text{parameters} / \partial x|
-          + \sum_k \log p(\text{readings}_k \mid g_k(x))
+.. math:: \log p(x \mid D) = \log \text{prior}(w(x)) + \log |\det \partial w / \partial x|
+          + \sum_k \log p(\text{readings}_k \mid g_k(x)), \quad w \text{ the parameters of } Q,
 
 (paper, eq. abcpos and llhpstarnoisy). Where all parts have a compiled form one kernel evaluates the sum; else each part
 is asked for its own, which is slower and the same to rounding. A target is never changed: `given` rows, or with other
@@ -115,6 +115,11 @@ class Target:
         return self.parts.readings.data
 
     @property
+    def num_pairs(self) -> int:
+        """K."""
+        return self.seen.space.num_pairs
+
+    @property
     def learns_scale(self) -> bool:
         """Whether the last coordinate is the log-scale of the noise."""
         return bool(self.data.learned)
@@ -146,7 +151,7 @@ class Target:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the kernels evaluate this density: all parts have a compiled form, and no subclass another density."""
+        """Whether the kernels evaluate this density: all parts have a compiled form, no subclass another density."""
         own = type(self)
         if own.log_density is not Target.log_density and own.log_density_and_grad is Target.log_density_and_grad:
             raise InvalidInputError(
@@ -191,7 +196,7 @@ class Target:
         if model is None:
             return self._by_parts(x)
         grad = np.zeros_like(x)
-        use_threads_for(x.shape[0] * self.layout.pair_state.size)
+        use_threads_for(x.shape[0] * self.num_pairs)
         return LogDensity.of(particles.densities(self.parts.rows, *model, x, grad)), grad
 
     def _by_parts(self, x: FloatArray) -> tuple[LogDensity, FloatArray]:
@@ -235,7 +240,7 @@ class Target:
         if not self.is_compiled:
             return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
         x, p = np.array(x), np.array(p)
-        use_threads_for(2 * int(num_steps.sum()) * self.layout.pair_state.size)
+        use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
         moving: tuple[Any, ...] = (x, p, step, num_steps, inverse_mass, self.upper_walls)
         return x, p, LogDensity.of(particles.leapfrog(self.parts.rows, *self._model(), *moving))
 
@@ -259,18 +264,9 @@ class Target:
         if not self.is_compiled:
             return chains_by_leapfrog(self, x, density, p, log_uniform, step, num_steps, inverse_mass)
         path, here, gain = np.empty_like(p), density.stacked(), np.empty((*log_uniform.shape, 2))
-        use_threads_for(int(num_steps.sum()) * self.layout.pair_state.size)
-        given: tuple[Any, ...] = (
-            np.ascontiguousarray(x),
-            here,
-            p,
-            log_uniform,
-            step,
-            num_steps,
-            inverse_mass,
-            self.upper_walls,
-        )
-        particles.chains(self.parts.rows, *self._model(), *given, path, gain)
+        use_threads_for(int(num_steps.sum()) * self.num_pairs)
+        moving: tuple[Any, ...] = (step, num_steps, inverse_mass, self.upper_walls, path, gain)
+        particles.chains(self.parts.rows, *self._model(), np.ascontiguousarray(x), here, p, log_uniform, *moving)
         return path, LogDensity.of(here), gain
 
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:

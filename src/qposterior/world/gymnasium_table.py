@@ -13,6 +13,9 @@ from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.structure import steps_to
 
+OURS = "qposterior.environments.gymnasium_env"
+"""The module that registers our environments. Gymnasium imports it, so that nothing here depends on them."""
+
 
 def make_gymnasium(environment: Any, **options: Any) -> Any:
     """Return the Gymnasium environment of an id, or the given object itself; a bad id or option is an input error."""
@@ -26,8 +29,9 @@ def make_gymnasium(environment: Any, **options: Any) -> Any:
         if options:
             raise InvalidInputError(f"options such as {next(iter(options))} go with an id; this environment is made")
         return environment
+    name = environment.removeprefix("qposterior:")
     try:
-        return gymnasium.make(environment, **options)
+        return gymnasium.make(f"{OURS}:{name}" if name.startswith("qposterior/") else environment, **options)
     except gymnasium.error.NameNotFound:
         raise unknown_name("environment", environment, gymnasium.registry) from None
     except (gymnasium.error.Error, TypeError, ImportError, ValueError) as error:

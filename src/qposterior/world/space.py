@@ -166,6 +166,10 @@ class StateActionSpace:
             )
         return index
 
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return (state, action) of every admissible pair, in the order of the flat index."""
+        return list(zip(self.pair_state.tolist(), self.pair_action.tolist(), strict=True))
+
     def actions(self, state: int) -> IntArray:
         """Return the admissible actions of a state (none for a goal)."""
         self.check_state(state)

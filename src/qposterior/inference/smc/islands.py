@@ -62,8 +62,8 @@ def run_islands(
 ) -> list[SequentialSampler]:
     """Return the samplers that have particles left, one after the other brought to what was seen.
 
-    One-look updates at tolerance 0. At a positive tolerance, or with noise, the paper's annealed sampler: from the prior
-    to all readings at once the weights would collapse.
+    One-look updates at tolerance 0. At a positive tolerance, or with noise, the paper's annealed sampler: from the
+    prior to all readings at once the weights would collapse.
     """
     islands = list[SequentialSampler]()
     lost: QPosteriorError | None = None

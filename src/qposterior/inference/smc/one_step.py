@@ -74,12 +74,12 @@ def smc_one_step(
     rng: np.random.Generator,
     stop_at: float = np.inf,
 ) -> tuple[Particles, StepRecord]:
-    r"""Return the particles of the next posterior, that of `target`, and what was done (paper, alg. smcbase, SMCOneStep).
+    r"""Return the particles of the posterior `target`, the next, and what was done (paper, alg. smcbase, SMCOneStep).
 
-    `log_gain` ``(N,)`` is log p_j(θ_n) − log p_{j−1}(θ_n), with its normalising terms, so that the log-evidence grows by
-    log Σ W_n exp(gain_n). Reweight; resample if the effective sample size is below a share of N; adapt the kernel to the
-    variance of the weighted particles (taken before resampling, which only loses information); move. The moves leave
-    the *new* target invariant, so they come after the weights. None is begun after the time `stop_at` of the
+    `log_gain` ``(N,)`` is log p_j(θ_n) − log p_{j−1}(θ_n), with its normalising terms, so that the log-evidence grows
+    by log Σ W_n exp(gain_n). Reweight; resample if the effective sample size is below a share of N; adapt the kernel to
+    the variance of the weighted particles (taken before resampling, which only loses information); move. The moves
+    leave the *new* target invariant, so they come after the weights. None is begun after the time `stop_at` of the
     performance counter: the weights alone make the particles a valid approximation.
     """
     weighted, increment = particles.reweighted(log_gain)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
 
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.compare import Comparison, RunSpec, run_grid
 from qposterior.experiments.run_directory import versions
 from qposterior.experiments.store import with_keys
-from qposterior.report.figures import save_figure
+from qposterior.report.figures import OTHER_COLOUR, import_pyplot, save_figure, tidy
+from qposterior.world.arrays import FloatArray
 from qposterior.world.files import read_record, reading, write_atomically, write_record
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Value = TypeVar("Value")
 ANSWERS = {True: "holds", False: "DOES NOT HOLD", None: "not decided at this size"}
@@ -110,6 +111,44 @@ def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
     keys = [spec.key for spec in specs]
     runs, episodes = (rows[with_keys(rows, keys)] for rows in (found.runs, found.episodes))
     return Comparison(folder=found.folder, runs=runs, episodes=episodes)
+
+
+def draw_panels(*shape: int, **options: Any) -> tuple[Any, Any]:
+    """Return a figure and its axes, one or an array of `shape`, in the look of the house."""
+    figure, panels = import_pyplot().subplots(*shape, layout="constrained", **options)
+    for axes in np.ravel(panels):
+        tidy(axes)
+    return figure, panels
+
+
+def cumulative(episodes: pd.DataFrame, column: str, labels: Iterable[str]) -> dict[str, FloatArray]:
+    """Return by label the running sums of a column over the episodes, a curve for each seed: ``(R, E)``."""
+    runs = episodes.sort_values("episode").groupby("agent")
+    return {
+        label: np.array([one[column].cumsum() for _, one in runs.get_group(label).groupby("seed")]) for label in labels
+    }
+
+
+def draw_curves(axes: Any, curves: Mapping[str, FloatArray], colours: Mapping[str, str]) -> pd.DataFrame:
+    """Draw the mean of each label's curves with its 95 % band, and return the rows of both."""
+    rows = []
+    for label, runs in curves.items():
+        spread = runs.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(runs.shape[1])
+        mean, band = runs.mean(axis=0), 1.96 * spread / np.sqrt(len(runs))
+        x = np.arange(1, mean.size + 1)
+        colour = colours.get(label, OTHER_COLOUR)
+        axes.plot(x, mean, color=colour, label=label)
+        axes.fill_between(x, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
+        rows += [(label, int(e), m, b) for e, m, b in zip(x, mean, band, strict=True)]
+    return pd.DataFrame(rows, columns=["label", "episode", "cumulative_regret", "half_width"])
+
+
+def describe_ends(table: pd.DataFrame, form: str) -> str:
+    """Return where the curves of `draw_curves` end, with their bands."""
+    ends = table.groupby("label", sort=False).last()
+    return ", ".join(
+        f"{label} {row['cumulative_regret']:{form}} ± {row['half_width']:{form}}" for label, row in ends.iterrows()
+    )
 
 
 def _report(done: int, total: int, row: dict[str, Any]) -> None:

@@ -13,9 +13,8 @@ from qposterior.environments.bandit import bandit
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import summarise_runs
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep
 
 HOLDS: tuple[tuple[str, int | None], ...] = (("every step", 1), ("every 3 steps", 3), ("every episode", None))
 
@@ -56,7 +55,7 @@ def make(size: Size) -> Made:
         for label, every in HOLDS
     ]
     times: Any = summarise_runs(sweep(size, "policy-sampling", specs).runs).set_index("agent")
-    figure, panels = import_pyplot().subplots(1, 3, figsize=(11.0, 3.6), layout="constrained")
+    figure, panels = draw_panels(1, 3, figsize=(11.0, 3.6))
     part = table[table["what"] == "policy"]
     panels[0].plot([0, part["probability"].max()], [0, part["probability"].max()], color="black", linewidth=0.6)
     panels[0].plot(part["probability"], part["frequency"], "o", color="#0072B2", markersize=3)
@@ -76,8 +75,6 @@ def make(size: Size) -> Made:
         panels[2].plot([i, i], [row["low"], row["high"]], "k-", linewidth=1.5)
     panels[2].set(xticks=range(3), xticklabels=[label for label, _ in HOLDS], ylabel="learning time (episodes)")
     panels[2].set_title(f"when a policy is drawn, depth {specs[0].depth}")
-    for axes in panels:
-        tidy(axes)
     p_value = _goodness_of_fit(table[table["what"] == "policy"])
     gap = float((table["frequency"] - table["probability"])[table["what"] != "policy"].abs().max())
     held = ", ".join(f"{label} {times.loc[label, 'mean']:.0f} ({_solved(times.loc[label])})" for label, _ in HOLDS)
@@ -110,7 +107,6 @@ FIGURE = PaperFigure(
     name="policy-sampling",
     label="app. psrl_mdp",
     claim="Drawing θ and acting greedily deploys each policy with its posterior probability of being optimal, under "
-    "any tie "
-    "rule; holding a policy for an episode explores deeply.",
+    "any tie rule; holding a policy for an episode explores deeply.",
     make_fn=make,
 )

@@ -11,10 +11,10 @@ from qposterior.environments.bandit import bandit
 from qposterior.experiments.explore import explore, make_world, spawn_seeds
 from qposterior.model.noise import Noise
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy
+from qposterior.report.figures import AGENT_COLOURS
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_curves, draw_panels
 
 MEANS = (0.0, 0.5, 1.0)
 SCALE, SD = 4.0, 1.0
@@ -83,7 +83,7 @@ def make(size: Size) -> Made:
         run = explore(agent, world, episodes=pulls, seed=size.seed + seed)
         ours.append([max(MEANS) - MEANS[row[4]] for row in run.transitions])
         theirs.append(thompson(np.random.default_rng([size.seed, seed]), pulls))
-    figure, panels = import_pyplot().subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+    figure, panels = draw_panels(1, 2, figsize=(9.5, 3.8))
     for arm, colour in enumerate(("#999999", "#0072B2", "#D55E00")):
         part = table[table["arm"] == arm]
         panels[0].plot(part["readings"], part["closed_form"], color=colour, label=f"arm of mean {MEANS[arm]:g}")
@@ -92,17 +92,10 @@ def make(size: Size) -> Made:
     panels[0].set(xlabel="readings", ylabel="P(arm is optimal)", ylim=(0, 1))
     panels[0].set_title("line: closed form; circles: enumeration; crosses: draws", fontsize=8)
     panels[0].legend(frameon=False, fontsize=8)
-    for curves, colour, label in ((ours, AGENT_COLOURS["abrl"], "abrl"), (theirs, "#000000", "Thompson sampling")):
-        total = np.cumsum(np.array(curves), axis=1)
-        mean, error = total.mean(axis=0), 1.96 * total.std(axis=0, ddof=1) / np.sqrt(seeds)
-        panels[1].plot(np.arange(1, pulls + 1), mean, color=colour, label=label)
-        panels[1].fill_between(
-            np.arange(1, pulls + 1), mean - error, mean + error, color=colour, alpha=0.15, linewidth=0
-        )
+    curves = {"abrl": np.cumsum(ours, axis=1), "Thompson sampling": np.cumsum(theirs, axis=1)}
+    draw_curves(panels[1], curves, AGENT_COLOURS)
     panels[1].set(xlabel="pull", ylabel="cumulative expected regret (reward)", title=f"{seeds} runs, 95 % bands")
     panels[1].legend(frameon=False)
-    for axes in panels:
-        tidy(axes)
     end_ours, end_theirs = np.sum(ours, axis=1), np.sum(theirs, axis=1)
     gap = float(end_ours.mean() - end_theirs.mean())
     se = float(np.sqrt(end_ours.var(ddof=1) / seeds + end_theirs.var(ddof=1) / seeds))

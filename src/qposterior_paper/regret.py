@@ -10,8 +10,9 @@ import pandas as pd
 from qposterior.agents.registry import find_agent
 from qposterior.errors import MissingExtraError
 from qposterior.experiments.compare import RunSpec
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
-from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy
+from qposterior.report.figures import AGENT_COLOURS
+from qposterior.world.arrays import FloatArray
+from qposterior_paper.figure import Made, PaperFigure, Size, cumulative, describe_ends, draw_curves, draw_panels, sweep
 
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "psrl": ("psrl", {}),
@@ -42,29 +43,14 @@ def installed() -> list[str]:
     return kept
 
 
-def regret_curves(episodes: pd.DataFrame) -> dict[str, tuple[Any, Any, Any]]:
-    """Return per label the seeds' cumulative regret ``(R, E)``, their mean and the 95 % half-width."""
-    curves = {}
-    for label, part in episodes.groupby("agent", sort=False):
-        total = np.array([g.sort_values("episode")["regret"].cumsum() for _, g in part.groupby("seed")])
-        spread = total.std(axis=0, ddof=1) if len(total) > 1 else np.zeros(total.shape[1])
-        curves[str(label)] = (total, total.mean(axis=0), 1.96 * spread / np.sqrt(len(total)))
-    return curves
-
-
-def draw(axes: Any, curves: dict[str, tuple[Any, Any, Any]], colours: dict[str, str]) -> pd.DataFrame:
-    """Draw curves with bands and return their rows."""
-    rows = []
-    for label, (_, mean, band) in curves.items():
-        x = np.arange(1, mean.size + 1)
-        colour = colours.get(label, OTHER_COLOUR)
-        axes.plot(x, mean, color=colour, label=label)
-        axes.fill_between(x, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
-        rows += [(label, int(e), m, b) for e, m, b in zip(x, mean, band, strict=True)]
+def draw(curves: dict[str, FloatArray], colours: dict[str, str], title: str) -> tuple[Any, pd.DataFrame]:
+    """Return a figure of the curves, which a legend beside it names, and its rows."""
+    figure, axes = draw_panels(figsize=(8.0, 4.4))
+    table = draw_curves(axes, curves, colours)
     axes.set(xlabel="episode", ylabel="cumulative regret (reward)")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    tidy(axes)
-    return pd.DataFrame(rows, columns=["label", "episode", "cumulative_regret", "half_width"])
+    axes.set_title(title, fontsize=9)
+    return figure, table
 
 
 def make_regret(size: Size) -> Made:
@@ -85,18 +71,15 @@ def make_regret(size: Size) -> Made:
         for seed in range(seeds)
         for label in agents
     ]
-    curves = regret_curves(sweep(size, "regret", specs).episodes)
-    figure, axes = import_pyplot().subplots(figsize=(8.0, 4.4), layout="constrained")
-    table = draw(axes, {agent: curves[agent] for agent in agents}, COLOURS)
-    axes.set_title(f"Deep Sea of depth {depth}, {seeds} runs, 95 % bands", fontsize=9)
-    ends = ", ".join(f"{agent} {curves[agent][1][-1]:.0f} ± {curves[agent][2][-1]:.0f}" for agent in agents)
-    paper = curves["abrl-paper"][0]
+    curves = cumulative(sweep(size, "regret", specs).episodes, "regret", agents)
+    figure, table = draw(curves, COLOURS, f"Deep Sea of depth {depth}, {seeds} runs, 95 % bands")
+    paper = curves["abrl-paper"]
     flat = np.diff(paper[:, -max(paper.shape[1] // 10, 2) :], axis=1).mean(axis=1)
     settled = float(np.mean(flat < 0.1))
-    above = [a for a in BASELINES if a in curves and curves[a][1][-1] > curves["abrl-paper"][1][-1]]
+    above = [a for a in BASELINES if a in curves and curves[a][:, -1].mean() > paper[:, -1].mean()]
     found = (
-        f"regret after {paper.shape[1]} episodes: {ends}; abrl-paper has levelled off in {settled:.0%} of the runs "
-        f"and is below {' and '.join(above) or 'none of the baselines'}"
+        f"regret after {paper.shape[1]} episodes: {describe_ends(table, '.0f')}; abrl-paper has levelled off in "
+        f"{settled:.0%} of the runs and is below {' and '.join(above) or 'none of the baselines'}"
         + ("" if "bootstrapped-dqn" in agents else " (bootstrapped DQN left out: extra [deep] not installed)")
     )
     return Made(
@@ -124,14 +107,12 @@ def make_particles(size: Size) -> Made:
         for seed in range(seeds)
         for number in numbers
     ]
-    curves = regret_curves(sweep(size, "particles", specs).episodes)
-    chosen = {f"{number} particles": curves[f"{number} particles"] for number in numbers}
-    figure, axes = import_pyplot().subplots(figsize=(8.0, 4.4), layout="constrained")
-    table = draw(axes, chosen, {f"{number} particles": colour for number, colour in PARTICLES.items()})
-    axes.set_title(f"abrl-paper, Deep Sea of depth {depth}, {seeds} runs, 95 % bands", fontsize=9)
-    ends = [float(total[:, -1].mean()) for total, _, _ in chosen.values()]
-    spreads = [float(total[:, -1].std(ddof=1)) for total, _, _ in chosen.values()]
-    words = ", ".join(f"{label} {e:.0f} (sd {s:.0f})" for label, e, s in zip(chosen, ends, spreads, strict=True))
+    colours = {f"{number} particles": PARTICLES[number] for number in numbers}
+    curves = cumulative(sweep(size, "particles", specs).episodes, "regret", colours)
+    figure, table = draw(curves, colours, f"abrl-paper, Deep Sea of depth {depth}, {seeds} runs, 95 % bands")
+    ends = [float(total[:, -1].mean()) for total in curves.values()]
+    spreads = [float(total[:, -1].std(ddof=1)) for total in curves.values()]
+    words = ", ".join(f"{label} {e:.0f} (sd {s:.0f})" for label, e, s in zip(curves, ends, spreads, strict=True))
     found = f"regret after {size.choose(200, 25)} episodes: {words}"
     holds = None if size.quick else bool(ends[-1] < ends[0] and spreads[-1] < spreads[0])
     return Made(figure=figure, rows=table, found=found, holds=holds)
@@ -141,8 +122,7 @@ REGRET = PaperFigure(
     name="regret",
     label="fig. regret_compare",
     claim="ABRL has a much lower cumulative regret than PSRL and bootstrapped DQN and converges after about 200 "
-    "episodes; "
-    "the regret of bootstrapped DQN shoots off.",
+    "episodes; the regret of bootstrapped DQN shoots off.",
     make_fn=make_regret,
 )
 PARTICLE_NUMBERS = PaperFigure(

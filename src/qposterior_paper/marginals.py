@@ -8,10 +8,9 @@ import pandas as pd
 from qposterior.api import posterior
 from qposterior.environments.examples import two_state
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 SCALE = 10.0
 TOLERANCES = (2.0, 1.0, 0.5, 0.1)
@@ -37,7 +36,7 @@ def joint(tolerance: float, *, proper: bool) -> tuple[FloatArray, FloatArray, Fl
 def make(size: Size) -> Made:
     """Draw the exact curves and the histograms of draws."""
     seen = Experience.of_pairs(two_state(), [(0, 0), (0, 1)])
-    figure, panels = import_pyplot().subplots(2, 2, figsize=(9.0, 6.0), layout="constrained", sharey="col")
+    figure, panels = draw_panels(2, 2, figsize=(9.0, 6.0), sharey="col")
     rows, means, errors = [], {}, []
     for row, coordinates in enumerate(("q", "bellman")):
         for tolerance, colour in zip(TOLERANCES, ("#56B4E9", "#0072B2", "#009E73", "#D55E00"), strict=True):
@@ -72,15 +71,13 @@ def make(size: Size) -> Made:
             axes.axvline(TRUTH[i], color="black", linewidth=0.7, linestyle="--")
             axes.set(xlim=(-8.0, 12.0), ylim=(0.0, 1.2), xlabel=f"θ{'₁₂'[i]}", ylabel="density")
             axes.set_title(f"{coordinates} coordinates", fontsize=9)
-            tidy(axes)
     panels[0, 0].legend(frameon=False)
     table = pd.DataFrame(rows, columns=["coordinates", "tolerance", "coordinate", "value", "density"])
     off = {key: means[*key, 0] - TRUTH[0] for key in (("q", 2.0), ("q", 0.1), ("bellman", 2.0))}
     found = (
         f"the posterior mean of θ₁ is off its truth by {off['q', 2.0]:+.2f} at ε = 2 and {off['q', 0.1]:+.3f} at ε = "
-        f"0.1; "
-        f"without the improper mass (Bellman coordinates) by {off['bellman', 2.0]:+.2f} at ε = 2; draws agree with "
-        f"quadrature to {max(errors):.2f} sd"
+        f"0.1; without the improper mass (Bellman coordinates) by {off['bellman', 2.0]:+.2f} at ε = 2; draws agree "
+        f"with quadrature to {max(errors):.2f} sd"
     )
     return Made(
         figure=figure, rows=table, found=found, holds=bool(abs(off["q", 2.0]) > 1.0 and abs(off["q", 0.1]) < 0.1)

@@ -9,8 +9,8 @@ import numpy as np
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import censored_times, scaling_law, summarise_runs
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
-from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy
+from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep
 
 PUBLISHED = {"psrl": 6.8, "abrl-paper": 3.4, "abrl-fixed": 3.6}
 KNOWN_NOISE = {"shape": 1e12, "rate": 1e12, "reward_mean": 0.0, "mean_count": 1.0}  # N(0, 1) rewards, unit noise
@@ -59,7 +59,7 @@ def make(size: Size) -> Made:
     """Draw learning times on log axes with fitted lines, and the published exponents as dotted ones."""
     runs = sweep(size, "learning-time", specs(size)).runs
     table = summarise_runs(runs)
-    figure, axes = import_pyplot().subplots(figsize=(7.5, 5.0), layout="constrained")
+    figure, axes = draw_panels(figsize=(7.5, 5.0))
     fits, published_inside = [], []
     for label, group in table.groupby("agent"):
         name = str(label)
@@ -94,7 +94,6 @@ def make(size: Size) -> Made:
     axes.set_ylim(2.0, 3e4)
     axes.set_title("triangles: some runs had not learned at their limit; dotted: published exponents", fontsize=8)
     axes.legend(frameon=False, fontsize=8)
-    tidy(axes)
     solved_share = table.groupby("agent")[["solved", "runs"]].sum()
     open_runs = [
         f"{a} {r['runs'] - r['solved']} of {r['runs']}" for a, r in solved_share.iterrows() if r["solved"] < r["runs"]

@@ -9,13 +9,14 @@ import pandas as pd
 
 from qposterior.api import posterior
 from qposterior.environments.examples import two_state
+from qposterior.model.charts import QChart
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.tabular import QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
+from qposterior.model.target import Target
 from qposterior.report.figures import import_pyplot
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 PRIOR = GaussianPrior(scale=10.0)
 
@@ -73,9 +74,9 @@ def make(size: Size) -> Made:
 
 
 def _contours(axes: Any, seen: Experience, tolerance: float, first: FloatArray, second: FloatArray) -> None:
-    target = QTarget(seen, PRIOR, Tolerance(tolerance=tolerance))
+    target = Target(seen, PRIOR, Tolerance(tolerance=tolerance), chart=QChart)
     grid = np.stack(np.meshgrid(first, second), axis=-1)
-    density = target.log_density(grid.reshape(-1, 2)).sum(axis=1).reshape(grid.shape[:2])
+    density = target.log_density(grid.reshape(-1, 2)).total.reshape(grid.shape[:2])
     levels = density.max() - np.array([8.0, 6.0, 4.5, 3.0, 2.0, 1.0, 0.3])
     axes.contour(first, second, density, levels=levels, colors="#555555", linewidths=0.7, linestyles="solid")
 
@@ -84,7 +85,6 @@ FIGURE = PaperFigure(
     name="contour",
     label="fig. 2dcontour",
     claim="With complete data the contours are two ellipses fused along θ₁ = θ₂, stretched towards large θ₁; with "
-    "partial "
-    "data the posterior contracts to the line θ₂ = θ₁ + 1.",
+    "partial data the posterior contracts to the line θ₂ = θ₁ + 1.",
     make_fn=make,
 )

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from qposterior.errors import MissingExtraError
-from qposterior.paper.figure import ANSWERS, read_figure
-from qposterior.paper.registry import FIGURES
 from qposterior.report.page import HEAD
 from qposterior.world.files import reading, write_atomically
+from qposterior_paper.figure import ANSWERS, read_figure
+from qposterior_paper.registry import FIGURES
 
 PAGE_FILE = "index.html"
 PAGE = (

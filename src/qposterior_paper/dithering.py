@@ -7,8 +7,8 @@ import pandas as pd
 
 from qposterior.experiments.compare import RunSpec
 from qposterior.experiments.statistics import kaplan_meier_median
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
-from qposterior.report.figures import AGENT_COLOURS, import_pyplot, tidy
+from qposterior.report.figures import AGENT_COLOURS
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep
 
 AGENTS: dict[str, dict[str, float]] = {"random": {}, "q-learning": {"epsilon": 0.1}, "abrl": {}}
 LIMIT = 20_000
@@ -46,7 +46,7 @@ def make(size: Size) -> Made:
         for _, g in runs.groupby(["agent", "depth"])
     ]
     table = pd.DataFrame(rows, columns=["agent", "depth", "median_found_episode", "found", "runs", "limit"])
-    figure, axes = import_pyplot().subplots(figsize=(6.5, 4.2), layout="constrained")
+    figure, axes = draw_panels(figsize=(6.5, 4.2))
     slopes = {}
     for agent in AGENTS:
         own = table[table["agent"] == agent]
@@ -63,7 +63,6 @@ def make(size: Size) -> Made:
     axes.set(yscale="log", xlabel="depth", ylabel="first episode with the treasure (median)")
     axes.set_title("triangles: fewer than half of the runs had found it at their limit", fontsize=8)
     axes.legend(frameon=False, fontsize=8)
-    tidy(axes)
     words = "; ".join(f"{agent} 2^({slope:.2f}·depth)" for agent, slope in slopes.items())
     greedy = table[table["agent"] == "q-learning"]
     lost = greedy[2 * greedy["found"] < greedy["runs"]]

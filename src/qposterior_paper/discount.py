@@ -9,11 +9,10 @@ import pandas as pd
 
 from qposterior.api import posterior
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import solve
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 ACTIONS = ("stay", "leave at once", "leave by the long way")
 COLOURS = ("#999999", "#0072B2", "#D55E00")
@@ -56,7 +55,7 @@ def make(size: Size) -> Made:
         rows.append((discount, *found.prob_optimal(0).tolist(), best))
     names = ["prob_stay", "prob_at_once", "prob_long_way"]
     table = pd.DataFrame(rows, columns=["discount", *names, "optimal_when_discounted"])
-    figure, axes = import_pyplot().subplots(figsize=(7.0, 4.2), layout="constrained")
+    figure, axes = draw_panels(figsize=(7.0, 4.2))
     for name, label, colour in zip(names, ACTIONS, COLOURS, strict=True):
         axes.plot(table["discount"], table[name], "o-", markersize=3, color=colour, label=f"P({label} is optimal)")
     for i, action in enumerate(ACTIONS):
@@ -67,14 +66,12 @@ def make(size: Size) -> Made:
     axes.set(xlabel="discount γ", ylabel="posterior probability", ylim=(0.0, 1.14))
     axes.set_title("squares: what is optimal in the discounted problem; undiscounted: leave at once", fontsize=8)
     axes.legend(frameon=False, fontsize=8, loc="best")
-    tidy(axes)
     at_one = table.iloc[-1]
     wrong = table[table["optimal_when_discounted"] != 1]["discount"]
     best_row = table.iloc[int(np.argmax(table["prob_at_once"].to_numpy()))]
     found_words = (
         f"at γ = 1 the improper loop has {at_one['prob_stay']:.2f} of the mass (ε = {TOLERANCE}); the right action "
-        f"has its "
-        f"largest probability, {best_row['prob_at_once']:.2f}, at γ = {best_row['discount']:.3g}; below γ = "
+        f"has its largest probability, {best_row['prob_at_once']:.2f}, at γ = {best_row['discount']:.3g}; below γ = "
         f"{wrong.max():.2f} the discounted problem itself has another optimum"
     )
     holds = bool(at_one["prob_stay"] > 0.05 and len(wrong) > 0 and best_row["discount"] < 1.0)

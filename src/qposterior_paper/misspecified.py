@@ -7,14 +7,14 @@ import pandas as pd
 
 from qposterior.api import posterior
 from qposterior.environments.deep_sea import deep_sea
-from qposterior.model.linear import LinearQTarget
+from qposterior.model.charts import LinearQ, QChart
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 PRIOR = GaussianPrior(scale=2.0)
 
@@ -27,7 +27,7 @@ def features(sea: FiniteMDP) -> FloatArray:
     return np.column_stack([np.ones(row.size), row / row.max(), (sea.space.pair_action == 0).astype(float)])
 
 
-def best_fit(target: LinearQTarget, rng: np.random.Generator) -> tuple[FloatArray, float]:
+def best_fit(target: Target, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """Return the weights of least squared Bellman error, the best of many starts, and that error."""
     from scipy.optimize import least_squares
 
@@ -40,10 +40,10 @@ def best_fit(target: LinearQTarget, rng: np.random.Generator) -> tuple[FloatArra
 def make(size: Size) -> Made:
     """Draw the distance of the draws from the best fit over the tolerance."""
     sea = deep_sea(depth=4)
-    everything = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
-    seen, matrix = Experience.of_pairs(sea, everything), features(sea)
+    seen, matrix = Experience.of_pairs(sea, sea.space.pairs()), features(sea)
     fit, error = best_fit(
-        LinearQTarget(seen, matrix, PRIOR, Tolerance(tolerance=1.0)), np.random.default_rng(size.seed)
+        Target(seen, PRIOR, Tolerance(tolerance=1.0), chart=QChart, q_function=LinearQ(matrix)),
+        np.random.default_rng(size.seed),
     )
     rows = []
     for tolerance in (2.0, 1.0, 0.5, 0.2, 0.1, 0.05, 0.02)[:: size.choose(1, 3)]:
@@ -63,7 +63,7 @@ def make(size: Size) -> Made:
             (tolerance, *np.quantile(distance, [0.05, 0.5, 0.95]), float(np.linalg.norm(weights.mean(0) - fit)))
         )
     table = pd.DataFrame(rows, columns=["tolerance", "low", "median", "high", "distance_of_mean"])
-    figure, axes = import_pyplot().subplots(figsize=(6.0, 4.0), layout="constrained")
+    figure, axes = draw_panels(figsize=(6.0, 4.0))
     axes.fill_between(
         table["tolerance"], table["low"], table["high"], color="#0072B2", alpha=0.2, label="90 % of draws"
     )
@@ -71,12 +71,11 @@ def make(size: Size) -> Made:
     axes.plot(table["tolerance"], table["distance_of_mean"], "s:", color="#D55E00", label="posterior mean")
     axes.set(xscale="log", yscale="log", xlabel="tolerance ε", ylabel="distance from the best fit (weights)")
     axes.legend(frameon=False)
-    tidy(axes)
     slope = float(np.polyfit(np.log(table["tolerance"]), np.log(table["median"]), 1)[0])
     found = (
         f"least squared Bellman error {error:.3f} > 0: no Q of the class solves the equations; the median distance "
-        f"from "
-        f"the best fit falls from {table['median'].iloc[0]:.2f} to {table['median'].iloc[-1]:.3f}, as ε^{slope:.2f}"
+        f"from the best fit falls from {table['median'].iloc[0]:.2f} to {table['median'].iloc[-1]:.3f}, as "
+        f"ε^{slope:.2f}"
     )
     return Made(figure=figure, rows=table, found=found, holds=bool(error > 1e-3 and 0.7 < slope < 1.3))
 

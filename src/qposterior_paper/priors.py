@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from qposterior.environments.random_mdp import random_mdp
 from qposterior.experiments.compare import RunSpec
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
-from qposterior.paper.figure import Made, PaperFigure, Size, sweep
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.solve import check_uniqueness, solve
+from qposterior_paper.figure import Made, PaperFigure, Size, cumulative, describe_ends, draw_curves, draw_panels, sweep
 
 BOUND = -0.05  # c of ass. boundedreward
 CHOICES: dict[str, tuple[Prior | RewardPrior, str]] = {
@@ -90,30 +88,21 @@ def make(size: Size) -> Made:
         for seed in range(size.choose(20, 3))
         for label, (prior, _) in CHOICES.items()
     ]
-    episodes = sweep(size, "priors", specs).episodes
-    figure, axes = import_pyplot().subplots(figsize=(6.5, 4.2), layout="constrained")
-    rows, ends = [], {}
-    for label, (_, colour) in CHOICES.items():
-        part = episodes[episodes["agent"] == label]
-        curves = np.array([g.sort_values("episode")["policy_regret"].cumsum() for _, g in part.groupby("seed")])
-        mean = curves.mean(axis=0)
-        error_band = 1.96 * curves.std(axis=0, ddof=1) / np.sqrt(len(curves))
-        x = np.arange(1, mean.size + 1)
-        axes.plot(x, mean, color=colour, label=label)
-        axes.fill_between(x, mean - error_band, mean + error_band, color=colour, alpha=0.15, linewidth=0)
-        rows += [(label, int(e), m, b) for e, m, b in zip(x, mean, error_band, strict=True)]
-        ends[label] = f"{label} {mean[-1]:.1f} ± {error_band[-1]:.1f}"
+    curves = cumulative(sweep(size, "priors", specs).episodes, "policy_regret", CHOICES)
+    figure, axes = draw_panels(figsize=(6.5, 4.2))
+    table = draw_curves(axes, curves, {label: colour for label, (_, colour) in CHOICES.items()})
     axes.set(xlabel="episode", ylabel="cumulative regret of the held policy (reward)")
     axes.set_title(f"a random problem with {specs[0].env_options['num_states']} states", fontsize=9)
     axes.legend(frameon=False)
-    tidy(axes)
     found = (
         f"both propositions hold in {hits} of {problems} random problems (errors of Q* at most {strict_error:.0e} and "
-        f"{loose_error:.0e}); regret in the end: {', '.join(ends.values())}"
+        f"{loose_error:.0e}); regret in the end: {describe_ends(table, '.1f')}"
     )
-    table = pd.DataFrame(rows, columns=["prior", "episode", "cumulative_regret", "half_width"])
     return Made(
-        figure=figure, rows=table, found=found, holds=hits == problems and max(strict_error, loose_error) < 1e-8
+        figure=figure,
+        rows=table.rename(columns={"label": "prior"}),
+        found=found,
+        holds=hits == problems and max(strict_error, loose_error) < 1e-8,
     )
 
 
@@ -121,7 +110,6 @@ FIGURE = PaperFigure(
     name="priors",
     label="props. strictprior, looseprior",
     claim="With rewards below c < 0 and P known, the possible Q* are exactly Q^M; with P unknown they are exactly Q′, "
-    "all "
-    "Q below c.",
+    "all Q below c.",
     make_fn=make,
 )

@@ -9,9 +9,9 @@ from qposterior.agents.registry import make_agent
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.beliefs import BELIEF_COLUMNS, TRACE_COLUMNS, Beliefs
 from qposterior.experiments.explore import Run, World, explore, make_world
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.explore_report import state_places
 from qposterior.report.figures import cells_figure, trace_figure
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 PARTICLES = 10
 
@@ -78,8 +78,7 @@ def make_adaptation(size: Size) -> Made:
     raised = int(stages.get("IVa", 0) + stages.get("IVb", 0))
     found = (
         f"{len(table)} steps for {len(entering)} updates; new data enter at a tolerance {_ratio(entering):.1f} times "
-        f"that "
-        f"of the old (median); the tolerance was raised in {raised} steps and ends at "
+        f"that of the old (median); the tolerance was raised in {raised} steps and ends at "
         f"{table['tolerance'].iloc[-1]:.3f}; "
         f"{int(table['resampled'].fillna(value=False).sum())} steps resampled"
     )

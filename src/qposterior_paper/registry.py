@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qposterior.errors import unknown_name
-from qposterior.paper import (
+from qposterior_paper import (
     adaptation,
     bandit,
     contour,
@@ -21,7 +21,7 @@ from qposterior.paper import (
     recurrent,
     regret,
 )
-from qposterior.paper.figure import PaperFigure
+from qposterior_paper.figure import PaperFigure
 
 FIGURES: dict[str, PaperFigure] = {
     item.name: item

@@ -12,14 +12,14 @@ import pandas as pd
 
 from qposterior.environments.deep_sea import deep_sea_loops
 from qposterior.environments.examples import two_state
+from qposterior.model.charts import QChart
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.tabular import QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.mdp import FiniteMDP
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 
 def reach_probability(mdp: FiniteMDP, state: int) -> FloatArray:
@@ -83,11 +83,12 @@ def lower_end(mdp: FiniteMDP, theta: FloatArray, u: FloatArray) -> float:
 def make(size: Size) -> Made:
     """Draw the log-likelihood along θ + cu for some θ of O, and count over many whether it stays."""
     rng = np.random.default_rng(size.seed)
-    figure, panels = import_pyplot().subplots(1, 2, figsize=(9.0, 3.8), layout="constrained")
+    figure, panels = draw_panels(1, 2, figsize=(9.0, 3.8))
     rows, largest, changes_below, tried = [], 0.0, 0, 0
     for axes, mdp in zip(panels, (two_state(), deep_sea_loops(depth=size.choose(5, 4))), strict=True):
-        everything = list(zip(mdp.space.pair_state.tolist(), mdp.space.pair_action.tolist(), strict=True))
-        target = QTarget(Experience.of_pairs(mdp, everything), GaussianPrior(), Tolerance(tolerance=1.0))
+        target = Target(
+            Experience.of_pairs(mdp, mdp.space.pairs()), GaussianPrior(), Tolerance(tolerance=1.0), chart=QChart
+        )
         state = recurrent_states(mdp)[0]
         u = reach_probability(mdp, state)
         for number in range(size.choose(200, 40)):
@@ -95,9 +96,9 @@ def make(size: Size) -> Made:
             assert is_inside(mdp, theta, u)
             start = lower_end(mdp, theta, u)
             above = start + np.array([1e-9, 0.5, 3.0, 100.0])
-            g = target.q_residuals(theta + above[:, None] * u)
+            g = target.misfits(theta + above[:, None] * u)
             largest = max(largest, float(np.abs(g - g[0]).max()))
-            below = target.q_residuals((theta + (start - 1.0) * u)[None])
+            below = target.misfits((theta + (start - 1.0) * u)[None])
             changes_below += bool(np.abs(below - g[0]).max() > 1e-9)
             tried += 1
             if number < 4:
@@ -107,11 +108,9 @@ def make(size: Size) -> Made:
                 rows += [(mdp.name, number, start, value, ll) for value, ll in zip(c, likelihood, strict=True)]
         axes.axvline(0.0, color="black", linewidth=0.6, linestyle="--")
         axes.set(xlabel="c − c_θ", ylabel="log-likelihood, relative", title=f"{mdp.name}, sʳ = {state}")
-        tidy(axes)
     found = (
         f"over {tried} θ in O the residuals along c > c_θ change by {largest:.0e} at most; one step below c_θ they "
-        f"change "
-        f"in {changes_below / tried:.0%}"
+        f"change in {changes_below / tried:.0%}"
     )
     table = pd.DataFrame(rows, columns=["problem", "theta", "c_theta", "c", "log_likelihood"])
     return Made(figure=figure, rows=table, found=found, holds=largest < 1e-9)
@@ -123,7 +122,6 @@ FIGURE = PaperFigure(
     name="recurrent",
     label="thm. loopthm",
     claim="Where a policy can stay away from the goals for ever there is a set O of positive measure from each of "
-    "whose "
-    "points the likelihood is constant along a half-line.",
+    "whose points the likelihood is constant along a half-line.",
     make_fn=make,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,13 +11,13 @@ import pandas as pd
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.inference.hmc import Tuning, hmc_move
 from qposterior.inference.smc.adaptation import MixingMonitor
+from qposterior.model.charts import CHARTS
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
-from qposterior.model.tabular import BellmanTarget, QTarget
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
+from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 MONITORS = {
     "mixing_ratio": "Gelman–Rubin ratio (median)",
@@ -26,17 +27,15 @@ MONITORS = {
 }
 
 
-def run_monitors(
-    target: QTarget | BellmanTarget, start: FloatArray, moves: int, rng: np.random.Generator
-) -> dict[str, float]:
+def run_monitors(target: Target, start: FloatArray, moves: int, rng: np.random.Generator) -> dict[str, float]:
     """Move particles from their own posterior and return what each monitor says of the moves."""
-    x = target.from_q(start)
+    x = target.from_parameters(start)
     variance = x.var(axis=0) + 1e-12
     density = target.log_density(x)
     tuning = Tuning(step=0.3, trajectory=np.pi / 2, inverse_mass=variance)
     for _ in range(20):  # settle the step size
         move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), 20), rng)
-        tuning.step *= float(np.exp(0.5 * (move.smooth_acceptance.mean() - 0.8)))
+        tuning = tuning.scaled(float(np.exp(0.5 * (move.smooth_acceptance.mean() - 0.8))))
     first, path, accepted = x.copy(), [x], []
     for _ in range(moves):
         move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), 20), rng)
@@ -63,18 +62,17 @@ def make(size: Size) -> Made:
     """Draw each monitor over the tolerance, in both coordinate systems."""
     rng = np.random.default_rng(size.seed)
     sea = deep_sea(depth=5)
-    pairs = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
-    seen = Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < 0.6])
+    seen = Experience.of_pairs(sea, [pair for pair in sea.space.pairs() if rng.random() < 0.6])
     rows = []
     for tolerance in np.geomspace(1.0, 1e-3, size.choose(10, 4)).tolist():
         likelihood = Tolerance(tolerance=tolerance)
-        bellman = BellmanTarget(seen, GaussianPrior(), likelihood)
-        for coordinates, target in (("q", QTarget(seen, GaussianPrior(), likelihood)), ("bellman", bellman)):
+        targets = {name: Target(seen, GaussianPrior(), likelihood, chart=CHARTS[name]) for name in ("q", "bellman")}
+        for coordinates, target in targets.items():
             # Start at the posterior itself, known in Bellman coordinates: a monitor should then only see the moves.
-            start = _posterior_draws(bellman, size.choose(100, 40), rng)
+            start = _posterior_draws(targets["bellman"], size.choose(100, 40), rng)
             rows.append((coordinates, tolerance, *run_monitors(target, start, size.choose(20, 10), rng).values()))
     table = pd.DataFrame(rows, columns=["coordinates", "tolerance", *MONITORS])
-    figure, panels = import_pyplot().subplots(2, 2, figsize=(9.0, 6.0), layout="constrained", sharex=True)
+    figure, panels = draw_panels(2, 2, figsize=(9.0, 6.0), sharex=True)
     for axes, (name, label) in zip(panels.flat, MONITORS.items(), strict=True):
         for coordinates, colour in (("q", "#0072B2"), ("bellman", "#D55E00")):
             part = table[table["coordinates"] == coordinates]
@@ -82,7 +80,6 @@ def make(size: Size) -> Made:
                 part["tolerance"], part[name], "o-", markersize=4, color=colour, label=f"{coordinates} coordinates"
             )
         axes.set(xscale="log", ylabel=label, yscale="log" if name in ("mixing_ratio", "jump") else "linear")
-        tidy(axes)
     panels[0, 0].axhline(1.5, color="black", linewidth=0.6, linestyle="--")
     panels[0, 0].legend(frameon=False)
     for axes in panels[1]:
@@ -91,23 +88,23 @@ def make(size: Size) -> Made:
     wide = table[(table["tolerance"] == table["tolerance"].max()) & (table["coordinates"] == "q")].iloc[0]
     found = (
         f"in Q coordinates from ε = 1 to 0.001: acceptance {wide['acceptance']:.2f} → {sharp['acceptance']:.2f} while "
-        f"the "
-        f"mixing ratio rises {wide['mixing_ratio']:.2f} → {sharp['mixing_ratio']:.1f}, the correlation with the start "
-        f"{wide['lag_correlation']:.2f} → {sharp['lag_correlation']:.2f}, the jump falls {wide['jump']:.2f} → "
+        f"the mixing ratio rises {wide['mixing_ratio']:.2f} → {sharp['mixing_ratio']:.1f}, the correlation with the "
+        f"start {wide['lag_correlation']:.2f} → {sharp['lag_correlation']:.2f}, the jump falls {wide['jump']:.2f} → "
         f"{sharp['jump']:.4f}"
     )
     holds = bool(sharp["acceptance"] > 0.5 and sharp["mixing_ratio"] > 2.0 * wide["mixing_ratio"])
     return Made(figure=figure, rows=table, found=found, holds=holds)
 
 
-def _posterior_draws(target: BellmanTarget, number: int, rng: np.random.Generator) -> FloatArray:
+def _posterior_draws(target: Target, number: int, rng: np.random.Generator) -> FloatArray:
     x = target.initial(number, rng)
     density = target.log_density(x)
     tuning = Tuning(step=0.5, trajectory=np.pi / 2, inverse_mass=np.ones(x.shape[1]))
     for round_number in range(60):
-        tuning.inverse_mass = x.var(axis=0) + 1e-12 if round_number in (5, 15, 30) else tuning.inverse_mass
+        if round_number in (5, 15, 30):
+            tuning = replace(tuning, inverse_mass=x.var(axis=0) + 1e-12)
         move = hmc_move(target, x, density, tuning, tuning.num_steps(rng.random(), 30), rng)
-        tuning.step *= float(np.exp(0.3 * (move.smooth_acceptance.mean() - 0.8)))
+        tuning = tuning.scaled(float(np.exp(0.3 * (move.smooth_acceptance.mean() - 0.8))))
         x, density = move.x, move.density
     return target.to_q(x)
 
@@ -116,7 +113,6 @@ FIGURE = PaperFigure(
     name="monitors",
     label="app. mcmceffectiveness",
     claim="The acceptance rate does not tell whether the moves suffice, since the step size can always be made "
-    "smaller; a "
-    "Gelman–Rubin ratio does.",
+    "smaller; a Gelman–Rubin ratio does.",
     make_fn=make,
 )

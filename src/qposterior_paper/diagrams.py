@@ -8,9 +8,9 @@ import pandas as pd
 
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.environments.examples import five_state, two_state
-from qposterior.paper.figure import Made, PaperFigure, Size
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot
 from qposterior.world.mdp import FiniteMDP
+from qposterior_paper.figure import Made, PaperFigure, Size
 
 Places = dict[int, tuple[float, float]]
 LABEL = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}

@@ -11,10 +11,9 @@ from qposterior.api import posterior
 from qposterior.environments.examples import five_state
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.model.prior import GaussianPrior
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 SCALE = 1.0
 REWARDS = (1.0, 0.0, 0.0, 1.5)
@@ -50,7 +49,7 @@ def make(size: Size) -> Made:
         se = float(np.sqrt(exact * (1.0 - exact) / bulk_ess(wrong.astype(float))[0]))
         rows.append((k, float(lemma(np.array(k))), exact, draws, se))
     table = pd.DataFrame(rows, columns=["k", "lemma", "exact", "draws", "standard_error"])
-    figure, axes = import_pyplot().subplots(figsize=(6.0, 4.0), layout="constrained")
+    figure, axes = draw_panels(figsize=(6.0, 4.0))
     fine = np.geomspace(0.01, 30.0, 400)
     axes.plot(fine, lemma(fine), color="#0072B2", label="the lemma")
     axes.plot(table["k"], table["exact"], "o", color="#D55E00", markersize=7, fillstyle="none", label="enumeration")
@@ -61,14 +60,12 @@ def make(size: Size) -> Made:
     axes.axvline(crossing, color="black", linewidth=0.6, linestyle="--", label="c / d")
     axes.set(xscale="log", xlabel="k = ε² / σ²", ylabel="P(the wrong action a¹ is chosen)", ylim=(0.0, 1.0))
     axes.legend(frameon=False)
-    tidy(axes)
     error = float(np.abs(table["exact"] - table["lemma"]).max())
     z = float((np.abs(table["draws"] - table["lemma"]) / table["standard_error"]).max())
     at_crossing = float(lemma(np.array(crossing)))
     found = (
         f"enumeration agrees with the lemma to {error:.1e}, draws to {z:.1f} standard errors at most; the wrong "
-        f"action is "
-        f"preferred from k = c/d = {crossing:g} on (P = {at_crossing:.3f} there)"
+        f"action is preferred from k = c/d = {crossing:g} on (P = {at_crossing:.3f} there)"
     )
     return Made(figure=figure, rows=table, found=found, holds=error < 1e-5 and z < 4.0)
 

@@ -11,9 +11,8 @@ from qposterior.agents.registry import make_agent
 from qposterior.api import posterior
 from qposterior.environments.deep_sea import deep_sea
 from qposterior.experiments.explore import explore, explored_pairs
-from qposterior.paper.figure import Made, PaperFigure, Size
-from qposterior.report.figures import import_pyplot, tidy
 from qposterior.world.experience import Experience
+from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels
 
 SAMPLERS: dict[str, tuple[dict[str, Any], str]] = {
     "hmc, ε = 0": ({"method": "hmc"}, "#0072B2"),
@@ -45,7 +44,7 @@ def make(size: Size) -> Made:
             error = max(float(np.std(found, ddof=1)), float(floor)) / np.sqrt(repeats)
             rows.append((seen_pairs, name, float(np.mean(found)), error, (np.mean(found) - wanted) / error))
     table = pd.DataFrame(rows, columns=["pairs_seen", "method", "prob_right_is_optimal", "standard_error", "z"])
-    figure, axes = import_pyplot().subplots(figsize=(7.0, 4.2), layout="constrained")
+    figure, axes = draw_panels(figsize=(7.0, 4.2))
     exact = table[table["method"] == "exact, ε = 0"]
     axes.plot(exact["pairs_seen"], exact["prob_right_is_optimal"], "k-", linewidth=1.2, label="exact, ε = 0")
     for shift, (name, (_, colour)) in enumerate(SAMPLERS.items()):
@@ -61,12 +60,10 @@ def make(size: Size) -> Made:
         )
     axes.set(xlabel="pairs seen, of 12", ylabel="P(right is optimal in the first state)", ylim=(-0.05, 1.05))
     axes.legend(frameon=False, fontsize=8)
-    tidy(axes)
     z = float(table["z"].abs().max())
     found_words = (
         f"{len(exact)} data sets on a 4-deep sea, {len(SAMPLERS)} samplers against the enumeration: largest |z| "
-        f"{z:.1f} "
-        f"(above 4 by chance in less than one run of {int(1.0 / (len(table) * 6e-3))})"
+        f"{z:.1f} (above 4 by chance in less than one run of {int(1.0 / (len(table) * 6e-3))})"
     )
     return Made(figure=figure, rows=table, found=found_words, holds=z < 6.0 if size.quick else z < 5.0)
 
@@ -75,7 +72,6 @@ FIGURE = PaperFigure(
     name="exact",
     label="thm. psrl",
     claim="For a tabular Q and a Gaussian kernel the posterior is a mixture of truncated Gaussians, one for each "
-    "policy: "
-    "P(action is optimal) is a sum of Gaussian integrals.",
+    "policy: P(action is optimal) is a sum of Gaussian integrals.",
     make_fn=make,
 )
