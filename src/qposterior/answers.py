@@ -17,8 +17,8 @@ from qposterior.checks import make_rng as make_rng
 from qposterior.errors import InvalidInputError, MissingExtraError
 from qposterior.inference.exact import Enumeration
 from qposterior.inference.trust import FEWEST_DRAWS
+from qposterior.storage import load_arrays, reading, save_arrays
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
-from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.models import ModelDraws
 from qposterior.world.space import StateActionSpace
 

@@ -11,8 +11,8 @@ import pytest
 
 import qposterior as qp
 from damage import damaged, line_of
-from qposterior.world import files
-from qposterior.world.files import (
+from qposterior import storage
+from qposterior.storage import (
     LOCK_FILE,
     entries,
     foreign_entries,
@@ -154,7 +154,7 @@ def test_facts_that_are_a_list_and_archives_that_are_none_are_one_line(tmp_path)
 def test_an_archive_that_would_fill_the_memory_is_refused_unread(tmp_path, load_fn, monkeypatch):
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, draws=np.zeros(2**24))  # 128 MB in 130 kB
-    monkeypatch.setattr(files, "MOST_ARRAYS", 2**22)
+    monkeypatch.setattr(storage, "MOST_ARRAYS", 2**22)
     tracemalloc.start()
     assert "at most 8," in line_of(load_fn, path)  # 64 times the size of the file
     peak = tracemalloc.get_traced_memory()[1]

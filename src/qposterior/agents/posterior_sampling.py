@@ -29,9 +29,9 @@ from qposterior.model.prior import (
     prior_from_dict,
     prior_to_dict,
 )
+from qposterior.storage import load_arrays, reading, save_arrays
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
-from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import TIE_RULES, StateActionSpace
 
 FORMAT = "qposterior-agent 2"

@@ -14,7 +14,7 @@ from qposterior.experiments.compare import Comparison, RunSpec, run_grid
 from qposterior.experiments.run_directory import versions
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import save_figure
-from qposterior.world.files import read_record, reading, write_atomically, write_record
+from qposterior.storage import read_record, reading, write_atomically, write_record
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from qposterior.errors import MissingExtraError
 from qposterior.paper.figure import ANSWERS, read_figure
 from qposterior.paper.registry import FIGURES
 from qposterior.report.page import HEAD
-from qposterior.world.files import reading, write_atomically
+from qposterior.storage import reading, write_atomically
 
 PAGE_FILE = "index.html"
 PAGE = (
