@@ -226,9 +226,7 @@ class Posterior:
         facts |= {"format": FORMAT, "discount": self.space.discount}
         arrays: dict[str, Any] = {"draws": self.draws, "weights": self.weights}
         arrays |= {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
-        for name in ("noise_scale", "exact_tables"):
-            if getattr(self, name) is not None:
-                arrays[name] = getattr(self, name)
+        arrays |= {"noise_scale": self.noise_scale, "exact_tables": self.exact_tables}
         save_arrays(path, facts, arrays, overwrite=overwrite)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -393,9 +394,9 @@ class Experience:
         """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
         for k in self._first_seen:
-            row = _edges(self._rows[k], self._edge_rewards.get(k))
+            row = _joined(*self._rows[k], self._edge_rewards.get(k))
             if k in self._readings:
-                row += " | " + _entries(self._readings[k])
+                row += " | " + _joined(*self._readings[k])
             lines.append(
                 f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
                 f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
@@ -430,7 +431,7 @@ class Experience:
         self.count[k] = check_count("count", int(count))
         self.reward_mean[k] = check_number("mean", float(mean))
         self.reward_deviation[k] = check_number("deviation", float(deviation), "[0, inf)")
-        successors, weights, rewards = _read_edges(row)
+        successors, weights, rewards = _split(row, 3)
         if not self._keeps_edge_rewards and not np.isnan(rewards).all():
             raise InvalidInputError(
                 f"only counted, noisy experience has a reward for each successor, got {' '.join(row)!r}"
@@ -439,7 +440,8 @@ class Experience:
         checked = self._checked_row(k, (check_indices("successors", successors), weights))
         self._set_row(k, checked, rewards[order] if self._keeps_edge_rewards else None)
         if readings:
-            self._readings[k] = _read_entries(readings.split())
+            values, weights = _split(readings.split(), 2)
+            self._readings[k] = values, weights
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experience):
@@ -624,25 +626,16 @@ def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
     return first, second
 
 
-def _edges(row: Row, rewards: FloatArray | None) -> str:
-    """Return successor:weight, or successor:weight:mean where the mean reward is known, of a row."""
-    means = [np.nan] * row[0].size if rewards is None else rewards.tolist()
-    edges = zip(row[0].tolist(), row[1].tolist(), means, strict=True)
-    return " ".join(f"{s!r}:{weight!r}" + ("" if mean != mean else f":{mean!r}") for s, weight, mean in edges)
+def _joined(*columns: IntArray | FloatArray | None) -> str:
+    """Return the entries of columns as key:weight or key:weight:mean, without columns that are None and without nan."""
+    entries = zip(*(column.tolist() for column in columns if column is not None), strict=True)
+    return " ".join(":".join(repr(number) for number in entry if number == number) for entry in entries)
 
 
-def _read_edges(entries: list[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return successors, weights and mean rewards, nan where there is none, of `_edges`."""
-    cut = [entry.rpartition(":") if entry.count(":") == 2 else (entry, "", "") for entry in entries]
-    successors, weights = _read_entries([edge for edge, _, _ in cut])
-    means = [check_number("the reward of a successor", float(mean)) if mean else np.nan for _, _, mean in cut]
-    return successors, weights, np.array(means)
-
-
-def _entries(pairs: tuple[IntArray | FloatArray, FloatArray]) -> str:
-    return " ".join(f"{key!r}:{weight!r}" for key, weight in zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
-
-
-def _read_entries(entries: list[str]) -> tuple[FloatArray, FloatArray]:
-    split = [entry.split(":") for entry in entries]
-    return np.array([float(key) for key, _ in split]), np.array([float(weight) for _, weight in split])
+def _split(entries: list[str], most: int) -> FloatArray:
+    """Return the columns of `_joined`, nan where an entry has fewer than `most` numbers; it has two at least."""
+    rows = [[float(number) for number in entry.split(":")] for entry in entries]
+    for entry, row in zip(entries, rows, strict=True):
+        if not (2 <= len(row) <= most and all(map(isfinite, row))):
+            raise InvalidInputError(f"an entry must be 2 to {most} finite numbers with a colon between, got {entry!r}")
+    return np.array([row + [np.nan] * (most - len(row)) for row in rows]).reshape(-1, most).T

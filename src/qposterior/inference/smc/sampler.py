@@ -11,11 +11,9 @@ import numpy as np
 from qposterior.inference.smc.cloud import Cloud, draw_prior_cloud
 from qposterior.model.likelihood import Likelihood
 from qposterior.model.prior import Prior
+from qposterior.storage import Packed as Packed
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
-
-Packed = tuple[dict[str, FloatArray], dict[str, Any]]
-"""Arrays and plain facts: all that the continuation of a sampler depends on, its random numbers apart."""
 
 
 @dataclass(kw_only=True)
@@ -44,18 +42,15 @@ class SequentialSampler(ABC):
         """Move the particles on where they stand, for nothing new was seen; at most for some seconds."""
 
     def pack(self) -> Packed:
-        """Return everything that the continuation depends on."""
-        arrays = {"theta": self.cloud.theta, "log_weights": self.cloud.log_weights}
-        if self.cloud.log_scale is not None:
-            arrays["log_scale"] = self.cloud.log_scale
-        facts = {
-            "log_evidence": self.cloud.log_evidence,
+        """Return everything that the continuation depends on, the random numbers apart."""
+        cloud = self.cloud
+        return {"theta": cloud.theta, "log_weights": cloud.log_weights, "log_scale": cloud.log_scale}, {
+            "log_evidence": cloud.log_evidence,
             "seen": self.seen.to_text(),
             "trace": self.trace,
             "is_finished": self.is_finished,
             "tolerance": self.tolerance,
         }
-        return arrays, facts
 
     def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
         """Take over what `pack` returned."""
