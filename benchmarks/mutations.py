@@ -267,7 +267,7 @@ MUTATIONS = [
     Mutation("answers.py", "float(top) + float(np.log(total))", "float(np.log(total))", WEIGHTS + "test_reweighting_brings_evidence_and_diagnostics_along"),
     Mutation("answers.py", "self.trusted and effective >= FEWEST_DRAWS", "self.trusted", WEIGHTS + "test_reweighting_brings_evidence_and_diagnostics_along"),
     Mutation("answers.py", "np.tensordot(self.weights, values, axes=1)", "values.mean(axis=0)", WEIGHTS + "test_expectations_and_quantiles_of_anything_use_the_weights"),
-    Mutation("logs/fit.py", "self.posterior.quantile_of(value, 0.5 + side * LEVEL / 2)", "np.quantile(value, 0.5 + side * LEVEL / 2)", WEIGHTS + "test_the_value_of_a_start_is_one_weighted_distribution"),
+    Mutation("logs/fit.py", "self.posterior.quantile_of(value, level)", "np.quantile(value, level)", WEIGHTS + "test_the_value_of_a_start_is_one_weighted_distribution"),
     Mutation("model/likelihood.py", "np.where(is_constant, 1.0, count)", "count", WEIGHTS + "test_equal_repeats_do_not_drive_a_learned_scale_to_zero"),
     Mutation("model/likelihood.py", "learned & (count > 1.0)", "(count > 1.0)", WEIGHTS + "test_rounding_does_not_make_equal_readings_differ"),
     Mutation("model/likelihood.py", "(SAME_READING * mean) ** 2", "0.0", WEIGHTS + "test_rounding_does_not_make_equal_readings_differ"),

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from qposterior.errors import InvalidInputError
 
 REQUIRED = ("state", "action", "reward", "next_state")
 OPTIONAL = ("terminated", "episode", "weight")
 LABELS = ("state", "action", "next_state")
+Label = TypeVar("Label", bound=Hashable)
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]*)\.0+")
 
 
@@ -37,6 +39,11 @@ def canonical_label(text: str) -> str:
     label = text.strip(" \t")
     number = WHOLE_NUMBER.fullmatch(label)
     return number[1] if number else label
+
+
+def numbered(labels: Iterable[Label]) -> dict[Label, int]:
+    """Return the place of each label."""
+    return {label: i for i, label in enumerate(labels)}
 
 
 class ColumnNames(Protocol):

@@ -15,7 +15,7 @@ from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
-from qposterior.logs.columns import canonical_label
+from qposterior.logs.columns import canonical_label, numbered
 from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
 from qposterior.model.likelihood import Noise
@@ -273,7 +273,7 @@ class Policy:
 
     def __init__(self, answer: dict[str, Any], draws: Posterior) -> None:
         self._answer, self._draws = answer, draws
-        self._state = {label: i for i, label in enumerate(answer["labels"]["states"])}
+        self._state = numbered(answer["labels"]["states"])
 
     @classmethod
     def load(cls, folder: str | Path) -> Policy:

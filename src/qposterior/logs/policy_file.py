@@ -11,7 +11,7 @@ import numpy as np
 
 from qposterior.errors import unknown_name
 from qposterior.logs.choices import UNKNOWN_ACTION
-from qposterior.logs.columns import LogError, canonical_label, check_that_columns_differ, quoted
+from qposterior.logs.columns import LogError, canonical_label, check_that_columns_differ, numbered, quoted
 from qposterior.logs.relations import Relation, connected, relation_of_file
 from qposterior.logs.scan import LONGEST_LABELS
 from qposterior.world.arrays import FloatArray, sum_by
@@ -102,10 +102,7 @@ class _Policy:
 
     def __init__(self, path: Path, states: Sequence[str], actions: Sequence[str], *, space: StateActionSpace) -> None:
         self.path, self.states, self.actions, self.space = path, states, actions, space
-        self._codes = {
-            "state": {label: i for i, label in enumerate(states)},
-            "action": {label: i for i, label in enumerate(actions)},
-        }
+        self._codes = {"state": numbered(states), "action": numbered(actions)}
         self._probability = np.full(space.num_pairs, np.nan)
 
     def add(self, row: _Row) -> None:

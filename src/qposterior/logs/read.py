@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
+from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, numbered, quoted
 from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.model.likelihood import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
-from qposterior.world.moments import mean_by, merge_means, merge_moments, moments_by, no_moments
-from qposterior.world.readings import Readings, add_readings, no_readings
+from qposterior.world.moments import (
+    Readings,
+    add_readings,
+    mean_by,
+    merge_means,
+    merge_moments,
+    moments_by,
+    no_moments,
+    no_readings,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -122,10 +130,9 @@ class _Builder:
 
     def __init__(self, *, keep_readings: bool, before: Log | None) -> None:
         self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
-        self._state_code = {label: i for i, label in enumerate(self.log.states)}
-        self._action_code = {label: i for i, label in enumerate(self.log.actions)}
-        self._pair_code = {(int(s), int(a)): i for i, (s, a) in enumerate(self.log.pairs)}
-        self._move_code = {(int(p), int(s)): i for i, (p, s) in enumerate(self.log.moves)}
+        self._state_code, self._action_code = numbered(self.log.states), numbered(self.log.actions)
+        self._pair_code = numbered(map(tuple, self.log.pairs.tolist()))
+        self._move_code = numbered(map(tuple, self.log.moves.tolist()))
         self._codes: dict[int, tuple[int, int, int, int]] = {}  # code of a row's labels → state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
 

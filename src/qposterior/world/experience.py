@@ -25,14 +25,16 @@ from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.moments import (
     Moments,
+    Readings,
+    add_readings,
     deviation_between,
     merge_means,
     merge_moments,
     moments_by,
     moments_of_one,
     no_moments,
+    no_readings,
 )
-from qposterior.world.readings import Readings, add_readings, no_readings
 from qposterior.world.space import StateActionSpace
 from qposterior.world.sums import PairSums, Row, add_counts, count_one
 from qposterior.world.transitions import TransitionTable
