@@ -17,6 +17,7 @@ from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.model.likelihood import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.moments import (
+    Moments,
     Readings,
     add_readings,
     mean_by,
@@ -133,7 +134,7 @@ class _Builder:
         self._state_code, self._action_code = numbered(self.log.states), numbered(self.log.actions)
         self._pair_code = numbered(map(tuple, self.log.pairs.tolist()))
         self._move_code = numbered(map(tuple, self.log.moves.tolist()))
-        self._codes: dict[int, tuple[int, int, int, int]] = {}  # code of a row's labels → state, successor, pair, move
+        self._codes = np.empty((0, 4), dtype=np.int64)  # of each text of labels: state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
 
     def add_all(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> Log:
@@ -143,7 +144,7 @@ class _Builder:
         with closing(scan(connection, relation)) as scanned:
             for rows in scanned:
                 self._add(rows, relation.name)
-        if not self._codes:
+        if not len(self._codes):
             raise LogError(relation.name, "there are no rows; a log has a row per decision")
         log.states, log.actions = list(self._state_code), list(self._action_code)
         log.pairs = np.array(list(self._pair_code), dtype=np.int64)
@@ -152,16 +153,15 @@ class _Builder:
         return log
 
     def _add(self, rows: Rows, name: object) -> None:
-        local, present = _factorize(rows.code)
-        for i, code in enumerate(present.tolist()):
-            if code not in self._codes:
-                try:
-                    self._codes[code] = self._code(rows.labels[code])
-                except InvalidInputError as error:
-                    row = rows.first_row + int(np.argmax(local == i))
-                    raise LogError(name, str(error), row) from None
-        codes = np.array([self._codes[code] for code in present.tolist()], dtype=np.int64)
-        state, following, pair, move = (codes[:, j][local] for j in range(4))
+        found = []
+        for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
+            try:
+                found.append(self._code(rows.labels[code]))
+            except InvalidInputError as error:
+                row = rows.first_row + int(np.argmax(rows.code == code))
+                raise LogError(name, str(error), row) from None
+        self._codes = np.concatenate([self._codes, np.array(found, dtype=np.int64).reshape(-1, 4)])
+        state, following, pair, move = (self._codes[:, j][rows.code] for j in range(4))
         self._add_rewards(pair, rows)
         self._add_moves(move, rows)
         if rows.ended is not None:
@@ -203,8 +203,7 @@ class _Builder:
                 new = _thinned(rows.reward[places], rows.weight[places])
                 log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
         known = no_moments(size)
-        for ours, theirs in MOMENTS.items():
-            getattr(known, theirs)[:old] = getattr(log, ours)
+        known.put(slice(old), Moments(**{theirs: getattr(log, ours) for ours, theirs in MOMENTS.items()}))
         both = merge_moments(known, moments_by(pair, rows.reward, rows.weight, size))
         for ours, theirs in MOMENTS.items():
             setattr(log, ours, getattr(both, theirs))
@@ -253,18 +252,11 @@ class _Builder:
 
 
 def _factorize(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return codes and distinct keys (0 or more) in the order in which they first appear; nothing long is sorted."""
-    span = int(keys.max()) + 1
-    if span > 4 * keys.size:  # too many possible keys for a table of them: hashing
-        import pandas as pd
+    """Return codes and distinct keys in the order in which they first appear; nothing long is sorted."""
+    import pandas as pd
 
-        codes, distinct = pd.factorize(keys)
-        return np.asarray(codes), np.asarray(distinct)
-    first = _first_places(keys, span)
-    present = np.flatnonzero(first >= 0)
-    distinct = present[np.argsort(first[present])]
-    first[distinct] = np.arange(distinct.size)
-    return first[keys], distinct
+    codes, distinct = pd.factorize(keys)
+    return np.asarray(codes), np.asarray(distinct)
 
 
 def _first_places(codes: IntArray, size: int) -> IntArray:

@@ -119,9 +119,15 @@ class Experience:
         pair, count, reward_mean, reward_deviation = _checked_pairs(space, pair, count, reward_mean, reward_deviation)
         move_pair, move_state, move_count = _checked_moves(space, move_pair, move_state, move_count)
         readings = _checked_readings({} if readings is None else readings, pair)
-        shape = {"reward_third": reward_third, "reward_fourth": reward_fourth}
-        shape |= {"reward_low": reward_low, "reward_high": reward_high}
-        known = {name: _sums_or_nan(name, values, pair.size) for name, values in shape.items()}
+        moments = Moments(
+            count=count,
+            mean=reward_mean,
+            second=reward_deviation,
+            third=_sums_or_nan("reward_third", reward_third, pair.size),
+            fourth=_sums_or_nan("reward_fourth", reward_fourth, pair.size),
+            low=_sums_or_nan("reward_low", reward_low, pair.size),
+            high=_sums_or_nan("reward_high", reward_high, pair.size),
+        )
         move_rewards = _sums_or_nan("move_reward", move_reward, move_pair.size)
         numbers = np.rint(count).astype(np.int64)
         kept = numbers > 0
@@ -130,10 +136,9 @@ class Experience:
         seen.reward_mean[pair[kept]] = reward_mean[kept]
         if rewards == "noisy":
             seen.reward_deviation[pair[kept]] = reward_deviation[kept]
-            given = {"count": count, "mean": reward_mean, "second": reward_deviation}
             seen._summed = no_moments(space.num_pairs)
-            for name, values in (given | {name.removeprefix("reward_"): known[name] for name in known}).items():
-                getattr(seen._summed, name)[pair[kept]] = values[kept]
+            seen._summed.put(pair[kept], moments.at(kept))
+            seen._readings = readings
         order = np.lexsort((move_state, move_pair))
         owner, state, weight = move_pair[order], move_state[order], move_count[order]
         reward = move_rewards[order]
@@ -145,8 +150,6 @@ class Experience:
                 mean = reward[start:stop] if seen._keeps_edge_rewards else None
                 seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)), mean)
         seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
-        if rewards == "noisy":
-            seen._readings = readings
         return seen
 
     def record(
@@ -309,7 +312,7 @@ class Experience:
         self._set_row(pair, other._rows[pair], other._edge_rewards.get(pair))
         if self._summed is not None or other._summed is not None:
             self._summed = self._moments()
-            self._summed.put(pair, other._moments().at(pair))
+            self._summed.put([pair], other._moments().at([pair]))
         if pair in other._readings:
             self._readings[pair] = other._readings[pair]
         self._first_seen.setdefault(pair, len(self._first_seen))
@@ -482,7 +485,7 @@ class Experience:
         if self.rewards == "noisy":
             self._readings[k] = add_readings(self._readings.get(k, no_readings()), (np.array([value]), np.ones(1)))
         if self._summed is not None:
-            self._summed.put(k, merge_moments(self._summed.at(k), moments_of_one(value)))
+            self._summed.put([k], merge_moments(self._summed.at([k]), moments_of_one(value)))
         gap = value - self.reward_mean[k]
         self.reward_mean[k] += gap / self.count[k]
         self.reward_deviation[k] += gap * (value - self.reward_mean[k])

@@ -8,6 +8,7 @@ noise, which have no sufficient statistics.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +32,14 @@ class Moments:
     low: FloatArray  # (n,)  smallest and largest reading, whatever its weight; inf and −inf where there is none
     high: FloatArray  # (n,)
 
-    def at(self, group: int) -> Moments:
-        """Return the moments of one group."""
-        return Moments(**{item.name: getattr(self, item.name)[[group]] for item in fields(self)})
+    def at(self, groups: Any) -> Moments:
+        """Return the moments of some groups, given by their indices or a mask."""
+        return Moments(**{item.name: getattr(self, item.name)[groups] for item in fields(self)})
 
-    def put(self, group: int, new: Moments) -> None:
-        """Write the moments of one group in place."""
+    def put(self, groups: Any, new: Moments) -> None:
+        """Write the moments of some groups in place."""
         for item in fields(self):
-            getattr(self, item.name)[group] = getattr(new, item.name)[0]
+            getattr(self, item.name)[groups] = getattr(new, item.name)
 
     def copy(self) -> Moments:
         """Return an independent copy."""
