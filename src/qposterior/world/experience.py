@@ -40,7 +40,7 @@ from qposterior.world.sums import PairSums, Row, add_counts, count_one
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 HEADER = "qposterior-experience 1"
 SAME_REWARD = 1e-12
@@ -217,13 +217,13 @@ class Experience:
                 successor=single,
                 probability=np.ones(pairs.size),
             )
-        rows = [self._rows[int(k)] for k in pairs]
-        lengths = [successors.size for successors, _ in rows]
+        rows = [self._rows[k] for k in pairs.tolist()]
+        starts, successor, probability = _flat([(row[0], self._frequencies(row)) for row in rows])
         return TransitionTable(
             num_states=self.space.num_states,
-            row_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-            successor=np.concatenate([r[0] for r in rows]) if rows else np.empty(0, dtype=np.int64),
-            probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
+            row_start=starts,
+            successor=successor.astype(np.int64, copy=False),
+            probability=probability,
         )
 
     def sums(self) -> PairSums:
@@ -233,11 +233,10 @@ class Experience:
         values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
         """
         moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
-        rows = [self._rows[k] for k in pairs.tolist()]
+        starts, successor, weight = _flat([self._rows[k] for k in pairs.tolist()])
         lengths = np.zeros(size, dtype=np.int64)
-        lengths[pairs] = [successors.size for successors, _ in rows]
+        lengths[pairs] = np.diff(starts)
         owner = np.repeat(np.arange(size), lengths)
-        weight = np.concatenate([row[1] for row in rows]) if rows else np.empty(0)
         is_counted = self.transitions == "counted"
         count = sum_by(owner, weight, size) if is_counted else moments.count
         is_constant = moments.second == 0.0  # whatever was kept of it
@@ -252,7 +251,7 @@ class Experience:
             reward_low=np.where(self.observed, low, 0.0),
             reward_high=np.where(self.observed, high, 0.0),
             first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            successor=np.concatenate([row[0] for row in rows]) if rows else np.empty(0, dtype=np.int64),
+            successor=successor.astype(np.int64, copy=False),
             edge_count=weight if is_counted else weight * count[owner],
             edge_reward=self._rewards_of_edges(moments.mean[owner], owner, lengths),
             rows_known=not is_counted,
@@ -322,10 +321,7 @@ class Experience:
 
         Noisy rewards only; at most 256 weighted values a pair, exact until then.
         """
-        kept = [self._readings.get(int(k), no_readings()) for k in self.observed_pairs]
-        starts = np.concatenate([[0], np.cumsum([values.size for values, _ in kept], dtype=np.int64)])
-        values, weights = (np.concatenate([r[i] for r in kept]) if kept else np.empty(0) for i in (0, 1))
-        return starts.astype(np.int64), values, weights
+        return _flat([self._readings.get(k, no_readings()) for k in self.observed_pairs.tolist()])
 
     def with_frequencies(self) -> Experience:
         """Return the same experience with counted successors taken for known rows: their frequencies."""
@@ -620,6 +616,13 @@ def _sums_or_nan(name: str, values: Any, size: int) -> FloatArray:
     if array.shape != (size,):
         raise InvalidInputError(f"{name} must have {size} numbers, got {shown(values)}")
     return array
+
+
+def _flat(rows: Sequence[Row | Readings]) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return where each row begins, and both its columns, all rows one after the other."""
+    starts = np.cumsum([0, *(keys.size for keys, _ in rows)], dtype=np.int64)
+    keys, weights = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0) for i in (0, 1))
+    return starts, keys, weights
 
 
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
