@@ -36,7 +36,7 @@ from qposterior.world.moments import (
     no_readings,
 )
 from qposterior.world.space import StateActionSpace
-from qposterior.world.sums import PairSums, Row, add_counts, count_one
+from qposterior.world.sums import NOWHERE, Edges, PairSums, Row, led_to
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ class Experience:
         self.count: IntArray = np.zeros(space.num_pairs, dtype=np.int64)
         self.reward_mean: FloatArray = np.zeros(space.num_pairs)
         self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
-        self._rows: dict[int, Row] = {}
-        self._edge_rewards: dict[int, FloatArray] = {}  # mean reward by successor; of counted, noisy experience
+        self._rows: dict[int, Edges] = {}  # with mean rewards where counted and noisy
         self._readings: dict[int, Readings] = {}  # kept of noisy rewards only
         self._summed: Moments | None = None  # of noisy rewards that came in as sums; else the readings tell
         self._first_seen: dict[int, int] = {}
@@ -141,14 +140,13 @@ class Experience:
             seen._readings = readings
         order = np.lexsort((move_state, move_pair))
         owner, state, weight = move_pair[order], move_state[order], move_count[order]
-        reward = move_rewards[order]
+        reward = np.where(seen._keeps_edge_rewards, move_rewards, np.nan)[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         for start, stop in zip(starts, np.append(starts[1:], owner.size), strict=True):
             k = int(owner[start])
             if seen.count[k]:
                 row = weight[start:stop] if transitions == "counted" else np.ones(stop - start) / (stop - start)
-                mean = reward[start:stop] if seen._keeps_edge_rewards else None
-                seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)), mean)
+                seen._set_row(k, Edges(state[start:stop].astype(np.int64), row.astype(float), reward[start:stop]))
         seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
         return seen
 
@@ -204,7 +202,7 @@ class Experience:
     def row(self, pair: int) -> Row:
         """Return successors and probabilities (revealed) or counts (counted) of an observed pair."""
         self._check_seen(pair)
-        return self._rows[pair]
+        return self._rows[pair].row
 
     def table(self) -> TransitionTable:
         """Return the rows of the observed pairs, in the order of `observed_pairs`; counted rows as frequencies."""
@@ -218,7 +216,7 @@ class Experience:
                 probability=np.ones(pairs.size),
             )
         rows = [self._rows[k] for k in pairs.tolist()]
-        starts, successor, probability = _flat([(row[0], self._frequencies(row)) for row in rows])
+        starts, successor, probability = _flat([(row.successors, self._frequencies(row)) for row in rows], 2)
         return TransitionTable(
             num_states=self.space.num_states,
             row_start=starts,
@@ -233,7 +231,7 @@ class Experience:
         values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
         """
         moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
-        starts, successor, weight = _flat([self._rows[k] for k in pairs.tolist()])
+        starts, successor, weight, rewards = _flat([self._rows[k] for k in pairs.tolist()], 3)
         lengths = np.zeros(size, dtype=np.int64)
         lengths[pairs] = np.diff(starts)
         owner = np.repeat(np.arange(size), lengths)
@@ -241,6 +239,7 @@ class Experience:
         count = sum_by(owner, weight, size) if is_counted else moments.count
         is_constant = moments.second == 0.0  # whatever was kept of it
         low, high = (np.where(is_constant & np.isnan(x), moments.mean, x) for x in (moments.low, moments.high))
+        is_of_pair = (lengths[owner] == 1) | (is_counted and self.rewards == "deterministic")
         return PairSums(
             space=self.space,
             count=count,
@@ -253,7 +252,7 @@ class Experience:
             first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             successor=successor.astype(np.int64, copy=False),
             edge_count=weight if is_counted else weight * count[owner],
-            edge_reward=self._rewards_of_edges(moments.mean[owner], owner, lengths),
+            edge_reward=np.where(is_of_pair, moments.mean[owner], rewards),
             rows_known=not is_counted,
             rewards_known=self.rewards == "deterministic",
         )
@@ -279,17 +278,6 @@ class Experience:
             high=high,
         )
 
-    def _rewards_of_edges(self, of_pair: FloatArray, owner: IntArray, lengths: IntArray) -> FloatArray:
-        """Return ``(E,)`` the mean reward of each edge, nan where it is not known."""
-        if self.transitions == "counted" and self.rewards == "deterministic":
-            return of_pair
-        has = np.zeros(lengths.size, dtype=bool)
-        has[list(self._edge_rewards)] = True
-        found = np.full(owner.size, np.nan)
-        if has.any():
-            found[has[owner]] = np.concatenate([self._edge_rewards[k] for k in np.flatnonzero(has).tolist()])
-        return np.where(lengths[owner] == 1, of_pair, found)
-
     def first_seen(self, pair: int) -> int:
         """Return the place of an observed pair in the order in which pairs were first seen."""
         self._check_seen(pair)
@@ -308,7 +296,7 @@ class Experience:
         self.count[pair] = other.count[pair]
         self.reward_mean[pair] = other.reward_mean[pair]
         self.reward_deviation[pair] = other.reward_deviation[pair]
-        self._set_row(pair, other._rows[pair], other._edge_rewards.get(pair))
+        self._set_row(pair, other._rows[pair])
         if self._summed is not None or other._summed is not None:
             self._summed = self._moments()
             self._summed.put([pair], other._moments().at([pair]))
@@ -321,11 +309,12 @@ class Experience:
 
         Noisy rewards only; at most 256 weighted values a pair, exact until then.
         """
-        return _flat([self._readings.get(k, no_readings()) for k in self.observed_pairs.tolist()])
+        starts, values, weights = _flat([self._readings.get(k, no_readings()) for k in self.observed_pairs.tolist()], 2)
+        return starts, values, weights
 
     def with_frequencies(self) -> Experience:
         """Return the same experience with counted successors taken for known rows: their frequencies."""
-        return self.with_rows({k: (row[0], self._frequencies(row)) for k, row in self._rows.items()})
+        return self.with_rows({k: (row.successors, self._frequencies(row)) for k, row in self._rows.items()})
 
     def with_rows(self, rows: dict[int, Row]) -> Experience:
         """Return the same experience with other rows, taken as known: successors and probabilities of each pair."""
@@ -337,9 +326,10 @@ class Experience:
         known.reward_deviation = self.reward_deviation.copy()
         known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
         known._summed = None if self._summed is None else self._summed.copy()
-        for k, (successors, _) in self._rows.items():
+        for k, edges in self._rows.items():
             row = known._checked_row(k, rows[k])
-            known._set_row(k, row, self._edge_rewards.get(k) if np.array_equal(row[0], successors) else None)
+            is_same = np.array_equal(row[0], edges.successors)
+            known._set_row(k, Edges(*row, edges.rewards) if is_same else led_to(row))
         return known
 
     def copy(self) -> Experience:
@@ -350,14 +340,11 @@ class Experience:
         """Return what both have seen together (Chan's pairwise update of means and deviations)."""
         self._check_same_kind(other, "merge with")
         merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
-        for k, row in self._rows.items():
-            merged._set_row(k, row, self._edge_rewards.get(k))
-        for k, row in other._rows.items():
-            rewards = other._edge_rewards.get(k)
-            if self.count[k]:
+        for k, edges in (*self._rows.items(), *other._rows.items()):
+            if k in merged._rows:
                 self._check_reward(k, other.reward_mean[k])
-                row, rewards = merged._combine(k, row, rewards)
-            merged._set_row(k, row, rewards)
+                edges = merged._combine(k, edges)
+            merged._set_row(k, edges)
         merged._readings = dict(self._readings)
         for k in [*self._first_seen, *other._first_seen]:
             merged._first_seen.setdefault(k, len(merged._first_seen))
@@ -395,9 +382,9 @@ class Experience:
         """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
         for k in self._first_seen:
-            row = _joined(*self._rows[k], self._edge_rewards.get(k))
+            row = _joined(self._rows[k])
             if k in self._readings:
-                row += " | " + _joined(*self._readings[k])
+                row += " | " + _joined(self._readings[k])
             lines.append(
                 f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
                 f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
@@ -439,7 +426,7 @@ class Experience:
             )
         order = np.argsort(successors)
         checked = self._checked_row(k, (check_indices("successors", successors), weights))
-        self._set_row(k, checked, rewards[order] if self._keeps_edge_rewards else None)
+        self._set_row(k, Edges(*checked, rewards[order]))
         if readings:
             values, weights = _split(readings.split(), 2)
             self._readings[k] = values, weights
@@ -462,16 +449,12 @@ class Experience:
     def _keeps_edge_rewards(self) -> bool:
         return self.transitions == "counted" and self.rewards == "noisy"
 
-    def _set_row(self, k: int, row: Row, rewards: FloatArray | None = None) -> None:
-        self._rows[k] = row
-        if rewards is not None:
-            self._edge_rewards[k] = rewards
-        else:
-            self._edge_rewards.pop(k, None)
-        self._single_successor[k] = row[0][0] if row[0].size == 1 else -1
+    def _set_row(self, k: int, edges: Edges) -> None:
+        self._rows[k] = edges
+        self._single_successor[k] = edges.successors[0] if edges.successors.size == 1 else -1
 
-    def _frequencies(self, row: Row) -> FloatArray:
-        return row[1] / row[1].sum() if self.transitions == "counted" else row[1]
+    def _frequencies(self, edges: Edges) -> FloatArray:
+        return edges.weights / edges.weights.sum() if self.transitions == "counted" else edges.weights
 
     def _record_reward(self, k: int, value: float) -> None:
         self.count[k] += 1
@@ -497,27 +480,24 @@ class Experience:
             )
 
     def _record_row(self, k: int, reward: float, next_state: int, row: Row | None) -> None:
-        single = np.array([next_state], dtype=np.int64), np.ones(1)
-        if self.transitions == "counted" and k in self._rows:
-            self._set_row(k, *count_one(self._rows[k], self._edge_rewards.get(k), next_state, reward))
-        elif self.transitions == "counted":
-            self._set_row(k, single, np.array([reward]) if self.rewards == "noisy" else None)
+        if self.transitions == "counted":
+            kept = reward if self._keeps_edge_rewards else np.nan
+            self._set_row(k, self._rows.get(k, NOWHERE).with_reading(next_state, kept))
         elif row is not None:
-            self._set_row(k, self._checked_row(k, row))
+            self._set_row(k, led_to(self._checked_row(k, row)))
         elif k not in self._rows:
-            self._set_row(k, single)
-        elif next_state not in self._rows[k][0]:
+            self._set_row(k, led_to((np.array([next_state], dtype=np.int64), np.ones(1))))
+        elif next_state not in self._rows[k].successors:
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has led both to "
-                f"{self._rows[k][0].tolist()} and to {next_state}; a revealed row is known after one look "
+                f"{self._rows[k].successors.tolist()} and to {next_state}; a revealed row is known after one look "
                 '(pass the whole row as `row`, or use transitions="counted")'
             )
 
     def _checked_row(self, k: int, row: Row) -> Row:
         given = _two("a transition row", row, "(successors, probabilities)")
-        known = self._rows.get(k)
-        if known is not None and all(map(np.array_equal, known, given)):
-            return known  # seen again as it was, which is what happens most
+        if k in self._rows and all(map(np.array_equal, self._rows[k].row, given)):
+            return self._rows[k].row  # seen again as it was, which is what happens most
         successors = check_indices("successors", given[0], self.space.num_states)
         weights = check_numbers("probabilities of successors", given[1])
         order = np.argsort(successors)
@@ -529,20 +509,23 @@ class Experience:
         if not (adds_up and np.all(weights > 0.0)):
             raise InvalidInputError(f"a transition row must be positive and sum to 1, got {weights.tolist()}")
         if k in self._rows:
-            return self._combine(k, (successors, weights))[0]
+            return self._combine(k, led_to((successors, weights))).row
         return successors, weights
 
-    def _combine(self, k: int, row: Row, rewards: FloatArray | None = None) -> tuple[Row, FloatArray | None]:
-        """Return the row of pair k after another look at it, with its rewards: added counts, or the same known row."""
+    def _combine(self, k: int, edges: Edges) -> Edges:
+        """Return the edges of pair k after another look at it: added counts, or the same known row."""
         known = self._rows[k]
         if self.transitions == "counted":
-            return add_counts(known, self._edge_rewards.get(k), row, rewards)
-        if not (np.array_equal(known[0], row[0]) and np.allclose(known[1], row[1], rtol=1e-9)):
+            return known.merge(edges)
+        if not (
+            np.array_equal(known.successors, edges.successors) and np.allclose(known.weights, edges.weights, rtol=1e-9)
+        ):
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has two transition rows: "
-                f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
+                f"{known.successors.tolist()} with {known.weights.tolist()}, and {edges.successors.tolist()} with "
+                f"{edges.weights.tolist()}"
             )
-        return known, self._edge_rewards.get(k)
+        return known
 
 
 def _checked_pairs(
@@ -618,11 +601,11 @@ def _sums_or_nan(name: str, values: Any, size: int) -> FloatArray:
     return array
 
 
-def _flat(rows: Sequence[Row | Readings]) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return where each row begins, and both its columns, all rows one after the other."""
-    starts = np.cumsum([0, *(keys.size for keys, _ in rows)], dtype=np.int64)
-    keys, weights = (np.concatenate([row[i] for row in rows]) if rows else np.empty(0) for i in (0, 1))
-    return starts, keys, weights
+def _flat(rows: Sequence[Sequence[Any]], num_columns: int) -> list[Any]:
+    """Return where each row begins, and its columns, all rows one after the other."""
+    columns = zip(*rows, strict=True) if rows else [[np.empty(0)]] * num_columns
+    starts = np.cumsum([0, *(row[0].size for row in rows)], dtype=np.int64)
+    return [starts, *map(np.concatenate, columns)]
 
 
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
@@ -634,9 +617,9 @@ def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
     return first, second
 
 
-def _joined(*columns: IntArray | FloatArray | None) -> str:
-    """Return the entries of columns as key:weight or key:weight:mean, without columns that are None and without nan."""
-    entries = zip(*(column.tolist() for column in columns if column is not None), strict=True)
+def _joined(columns: Iterable[IntArray | FloatArray]) -> str:
+    """Return the entries of columns as key:weight or key:weight:mean, without what is nan."""
+    entries = zip(*(column.tolist() for column in columns), strict=True)
     return " ".join(":".join(repr(number) for number in entry if number == number) for entry in entries)
 
 
