@@ -274,19 +274,16 @@ class AnswerFolder:
 
     def check(self, *, force: bool) -> None:
         """Say why the folder cannot be used, before anything is computed."""
-        foreign = foreign_entries(self.path, self.files)
-        if foreign:
-            raise InvalidInputError(
-                f"{self.path} holds files that no {self.what} wrote ({foreign[0]}, …); choose another directory"
-            )
-        if self.has_answer and not force:
-            raise InvalidInputError(
-                f"{self.path} holds a {self.what}; choose another directory, or pass --force or --update"
-            )
-        if os.path.lexists(self.path / CURRENT) and self._number is None:
-            raise InvalidInputError(
-                f"{self.path} is a copy whose links have become folders; it can be read, not written to"
-            )
+        folder, what = self.path, self.what
+        if foreign := foreign_entries(folder, self.files):
+            rule = f"holds files that no {what} wrote ({foreign[0]}, …); choose another directory"
+        elif self.has_answer and not force:
+            rule = f"holds a {what}; choose another directory, or pass --force or --update"
+        elif os.path.lexists(folder / CURRENT) and self._number is None:
+            rule = "is a copy whose links have become folders; it can be read, not written to"
+        else:
+            return
+        raise InvalidInputError(f"{folder} {rule}")
 
     @contextmanager
     def new_answer(self) -> Iterator[Path]:
@@ -305,11 +302,10 @@ class AnswerFolder:
 
     def read(self, name: str) -> tuple[Path, dict[str, Any]]:
         """Return the path of a file of the current answer, found to be the one that was sealed, and the record."""
-        now, what = self.now, f"a {self.what}"
+        now, what = self.now, f"a {self.what}"  # looked up once: all that is read is of one generation
         if not (now / self.record).exists():
-            raise InvalidInputError(
-                f"{self.path} holds no {self.what} (no {self.record}); make one with `qposterior {self.what} --out`"
-            )
+            remedy = f"make one with `qposterior {self.what} --out`"
+            raise InvalidInputError(f"{self.path} holds no {self.what} (no {self.record}); {remedy}")
         answer, path = read_record(now / self.record, what, most=self.most), now / name
         with reading(path, what):
             check_format(answer, what, self.file_format)

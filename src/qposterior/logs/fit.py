@@ -238,17 +238,9 @@ class Fit:
         space = self.posterior.space
         worth = worth_of_readings(self.posterior, self.chosen, self._policy_weights())
         least = NEGLIGIBLE * float(np.ptp(self.posterior.pair_mean))
-        order = np.argsort(-worth)[:number]
-        rows = [
-            (
-                self.chosen.states[space.pair_state[k]],
-                self.chosen.actions[space.pair_action[k]],
-                int(self.chosen.seen.count[k]),
-                float(worth[k]),
-            )
-            for k in order
-            if worth[k] > least
-        ]
+        best = [k for k in np.argsort(-worth)[:number].tolist() if worth[k] > least]
+        states, actions, count = self.chosen.states, self.chosen.actions, self.chosen.seen.count.tolist()
+        rows = [(states[space.pair_state[k]], actions[space.pair_action[k]], count[k], float(worth[k])) for k in best]
         return pd.DataFrame(rows, columns=columns)
 
     @property
@@ -349,14 +341,13 @@ def draw_posterior(
 ) -> Posterior:
     """Return the posterior of Q* of a log, by the method that was chosen."""
     try:
-        if chosen.method == "q":
-            return _posterior(chosen, settings, progress_fn, path)
-        return _model_posterior(chosen, settings, path, progress_fn)
+        draw_fn = _posterior if chosen.method == "q" else _model_posterior
+        return draw_fn(chosen, settings, path=path, progress_fn=progress_fn)
     except NoUniqueSolutionError as error:
         raise LogError(path, _in_labels(error, chosen)) from error
 
 
-def _model_posterior(chosen: Chosen, settings: FitSettings, path: object, progress_fn: Any) -> Posterior:
+def _model_posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     """Return the posterior that draws of models stand for, or that of a bootstrap."""
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
@@ -439,7 +430,7 @@ def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tup
     return kept, rounds
 
 
-def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any, path: object) -> Posterior:
+def _posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
     particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
     if particles < settings.num_draws:
