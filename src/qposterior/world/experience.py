@@ -209,19 +209,12 @@ class Experience:
         pairs = self.observed_pairs
         single = self._single_successor[pairs]
         if np.all(single >= 0):  # deterministic so far: no need to look at the rows one by one
-            return TransitionTable(
-                num_states=self.space.num_states,
-                row_start=np.arange(pairs.size + 1),
-                successor=single,
-                probability=np.ones(pairs.size),
-            )
-        rows = [self._rows[k] for k in pairs.tolist()]
-        starts, successor, probability = _flat([(row.successors, self._frequencies(row)) for row in rows], 2)
+            starts, successor, probability = np.arange(pairs.size + 1), single, np.ones(pairs.size)
+        else:
+            rows = [self._rows[k] for k in pairs.tolist()]
+            starts, successor, probability = _flat([(row.successors, self._frequencies(row)) for row in rows], 2)
         return TransitionTable(
-            num_states=self.space.num_states,
-            row_start=starts,
-            successor=successor.astype(np.int64, copy=False),
-            probability=probability,
+            num_states=self.space.num_states, row_start=starts, successor=successor, probability=probability
         )
 
     def sums(self) -> PairSums:
