@@ -32,8 +32,8 @@ from qposterior.checks import check_path
 from qposterior.errors import InvalidInputError
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
-Packed: TypeAlias = tuple[dict[str, np.ndarray[Any, Any] | None], dict[str, Any]]
-"""What an object is made of: arrays, or None for one that there is not now, and plain facts."""
+Packed: TypeAlias = tuple[Arrays, dict[str, Any]]
+"""What an object is made of: arrays (of what there is not, None) and plain facts."""
 
 LOCK_FILE, CURRENT, GENERATIONS = ".lock", "current", "generations"
 IGNORED = (".DS_Store", "Thumbs.db", "desktop.ini", "._", ".~lock.", "~$", ".nfs", ".fuse_hidden")

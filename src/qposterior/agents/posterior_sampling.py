@@ -247,8 +247,9 @@ class PosteriorSamplingAgent:
         if state["bit_generator"] != "PCG64":
             raise InvalidInputError(f"only agents on NumPy's default generator are saved, not {state['bit_generator']}")
         arrays, facts = self.sampler.pack()
-        space = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal, "layer": self.space.layer}
-        return {**space, "policy": self._policy, **arrays}, {
+        own: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
+        own |= {"layer": self.space.layer, "policy": self._policy}
+        return own | arrays, {
             "format": FORMAT,
             "settings": self._settings,
             "prior": prior_to_dict(self.prior),

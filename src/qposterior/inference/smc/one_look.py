@@ -156,7 +156,7 @@ class OneLookSampler(SequentialSampler):
     def pack(self) -> Packed:
         """Return everything that the continuation depends on."""
         arrays, facts = super().pack()
-        return arrays | {"spread": self.spread}, facts | {"step": self.step}
+        return arrays | ({} if self.spread is None else {"spread": self.spread}), facts | {"step": self.step}
 
     def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
         """Take over what `pack` returned."""

@@ -43,14 +43,17 @@ class SequentialSampler(ABC):
 
     def pack(self) -> Packed:
         """Return everything that the continuation depends on, the random numbers apart."""
-        cloud = self.cloud
-        return {"theta": cloud.theta, "log_weights": cloud.log_weights, "log_scale": cloud.log_scale}, {
-            "log_evidence": cloud.log_evidence,
+        arrays: dict[str, Any] = {"theta": self.cloud.theta, "log_weights": self.cloud.log_weights}
+        if self.cloud.log_scale is not None:
+            arrays["log_scale"] = self.cloud.log_scale
+        facts = {
+            "log_evidence": self.cloud.log_evidence,
             "seen": self.seen.to_text(),
             "trace": self.trace,
             "is_finished": self.is_finished,
             "tolerance": self.tolerance,
         }
+        return arrays, facts
 
     def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
         """Take over what `pack` returned."""
