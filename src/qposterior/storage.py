@@ -33,7 +33,7 @@ from qposterior.errors import InvalidInputError
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 Packed: TypeAlias = tuple[Arrays, dict[str, Any]]
-"""What an object is made of: arrays (of what there is not, None) and plain facts."""
+"""What an object is made of: arrays and plain facts."""
 
 LOCK_FILE, CURRENT, GENERATIONS = ".lock", "current", "generations"
 IGNORED = (".DS_Store", "Thumbs.db", "desktop.ini", "._", ".~lock.", "~$", ".nfs", ".fuse_hidden")
