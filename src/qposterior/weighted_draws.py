@@ -14,8 +14,8 @@ import numpy as np
 
 from qposterior.checks import check_count, check_number, check_numbers, check_type, make_rng, shown
 from qposterior.errors import InvalidInputError, MissingExtraError
+from qposterior.storage import load_arrays, reading, save_arrays
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
-from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.models import ModelDraws
 from qposterior.world.space import StateActionSpace
 
@@ -238,9 +238,7 @@ class Posterior:
         facts |= {"format": FORMAT, "discount": self.space.discount}
         arrays: dict[str, Any] = {"draws": self.draws, "weights": self.weights}
         arrays |= {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
-        for name in ("noise_scale", "exact_tables"):
-            if getattr(self, name) is not None:
-                arrays[name] = getattr(self, name)
+        arrays |= {"noise_scale": self.noise_scale, "exact_tables": self.exact_tables}
         save_arrays(path, facts, arrays, overwrite=overwrite)
 
     @classmethod

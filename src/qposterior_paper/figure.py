@@ -17,8 +17,8 @@ from qposterior.experiments.compare import Comparison, RunSpec, run_grid
 from qposterior.experiments.run_directory import versions
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import OTHER_COLOUR, import_pyplot, save_figure, tidy
+from qposterior.storage import read_record, reading, write_atomically, write_record
 from qposterior.world.arrays import FloatArray
-from qposterior.world.files import read_record, reading, write_atomically, write_record
 
 Value = TypeVar("Value")
 ANSWERS = {True: "holds", False: "DOES NOT HOLD", None: "not decided at this size"}

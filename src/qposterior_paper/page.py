@@ -8,7 +8,7 @@ from typing import Any
 
 from qposterior.errors import MissingExtraError
 from qposterior.report.page import HEAD
-from qposterior.world.files import reading, write_atomically
+from qposterior.storage import reading, write_atomically
 from qposterior_paper.figure import ANSWERS, read_figure
 from qposterior_paper.registry import FIGURES
 

@@ -57,6 +57,15 @@ def test_the_text_form_gives_the_same_experience_back(steps):
     assert seen.copy() == seen
 
 
+@pytest.mark.parametrize("entries", ["1:1 | inf:1", "1:1 | 2:nan", "1:1 | 2", "1:1 | 2:1:1", "1:1:inf", "1:1:2:3"])
+def test_entries_of_a_text_are_finite_numbers_two_or_three_at_a_time(entries):
+    seen = record_all([(0, 0, 2.0, 1)])
+    head = seen.to_text().splitlines()[0]
+    assert qp.Experience.from_text(f"{head}\n0 0 1 2.0 0.0 1:1:2 | 2:1\n", SPACE) == seen
+    with pytest.raises(qp.InvalidInputError, match="finite numbers with a colon between"):
+        qp.Experience.from_text(f"{head}\n0 0 1 2.0 0.0 {entries}\n", SPACE)
+
+
 def test_a_repeated_deterministic_observation_adds_nothing_but_a_count():
     mdp = qp.make_environment("deep-sea", depth=4)
     seen = qp.Experience(mdp.space)

@@ -16,7 +16,7 @@ from qposterior.logs import scan
 from qposterior.logs.choices import FitSettings, choose
 from qposterior.logs.files import log_from_dict, log_to_dict
 from qposterior.logs.read import log_of_table
-from qposterior.world.sums import count_one
+from qposterior.world.sums import Edges
 
 SPACE = qp.make_environment("random-mdp", num_states=4, num_actions=2, seed=1).space
 REWARD = st.sampled_from([0.0, 1.0, 2.5, -40.0]) | st.floats(-50, 50, allow_subnormal=False)
@@ -240,7 +240,7 @@ def test_experiences_of_logs_go_on_by_merging_revealing_and_recording():
 
 def test_the_first_reading_that_weighs_makes_the_reward_of_a_successor_known():
     row, unknown = (np.array([1, 4]), np.array([2.0, 0.0])), np.array([3.0, np.nan])
-    (successors, counts), rewards = count_one(row, unknown, 4, 5.0)
+    successors, counts, rewards = Edges(*row, unknown).with_reading(4, 5.0)
     assert (successors.tolist(), counts.tolist(), rewards.tolist()) == ([1, 4], [2.0, 1.0], [3.0, 5.0])
 
 

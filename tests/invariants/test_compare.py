@@ -20,7 +20,7 @@ import qposterior as qp
 from damage import damaged, line_of
 from qposterior.experiments.compare import read_comparison, read_settings
 from qposterior.experiments.statistics import censored_times, summarise_runs
-from qposterior.world.files import locked, write_record
+from qposterior.storage import locked, write_record
 
 GRID = {"agents": ["r-max", "psrl"], "depths": [4, 5], "seeds": 2, "episodes": 60}
 

@@ -22,7 +22,7 @@ from qposterior.cli import progress
 from qposterior.cli.main import cli
 from qposterior.logs import files
 from qposterior.logs.files import load_fit, load_sums
-from qposterior.world.files import locked
+from qposterior.storage import locked
 
 FILES = {"fit.json", "rows.csv", "draws.npz", "sums.json", "index.html"}
 HEADER = "state,action,reward,next_state\n"

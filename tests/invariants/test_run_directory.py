@@ -23,7 +23,7 @@ from qposterior.cli.main import cli
 from qposterior.experiments import run_directory
 from qposterior.experiments.explore import make_world
 from qposterior.experiments.run_directory import RunDirectory
-from qposterior.world.files import locked
+from qposterior.storage import locked
 
 COMMAND = ["explore", "deep-sea", "--agent", "r-max", "--depth", "5", "--episodes", "6", "--seeds", "2"]
 

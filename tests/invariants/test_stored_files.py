@@ -11,9 +11,10 @@ import pytest
 
 import qposterior as qp
 from damage import damaged, line_of
-from qposterior.world import files
-from qposterior.world.files import (
+from qposterior import storage
+from qposterior.storage import (
     LOCK_FILE,
+    AnswerFolder,
     entries,
     foreign_entries,
     load_arrays,
@@ -154,7 +155,7 @@ def test_facts_that_are_a_list_and_archives_that_are_none_are_one_line(tmp_path)
 def test_an_archive_that_would_fill_the_memory_is_refused_unread(tmp_path, load_fn, monkeypatch):
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, draws=np.zeros(2**24))  # 128 MB in 130 kB
-    monkeypatch.setattr(files, "MOST_ARRAYS", 2**22)
+    monkeypatch.setattr(storage, "MOST_ARRAYS", 2**22)
     tracemalloc.start()
     assert "at most 8," in line_of(load_fn, path)  # 64 times the size of the file
     peak = tracemalloc.get_traced_memory()[1]
@@ -173,6 +174,12 @@ def test_arrays_come_back_as_they_were_saved(tmp_path):
     for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array)
         assert again[name].dtype == array.dtype
+
+
+def test_arrays_that_there_are_not_are_left_out(tmp_path):
+    save_arrays(tmp_path / "some.npz", {"format": "x 1"}, {"there": np.ones(2), "not": None}, overwrite=False)
+    facts, again = load_arrays(tmp_path / "some.npz", "a thing", "x 1")
+    assert (facts["format"], list(again)) == ("x 1", ["there"])
 
 
 def test_a_damaged_record_is_refused_or_unchanged(tmp_path):
@@ -220,3 +227,30 @@ def test_what_other_programs_leave_behind_is_neither_foreign_nor_removed(tmp_pat
     assert foreign_entries(tmp_path, ["rows.csv"]) == ["thesis.txt"]
     remove_leftovers(tmp_path, ["rows.csv"])
     assert sorted(os.listdir(tmp_path)) == sorted([*theirs, "rows.csv", "thesis.txt"])
+
+
+def test_an_answer_that_is_not_written_to_the_end_is_none_and_a_file_of_another_is_refused(tmp_path):
+    answers = AnswerFolder(path=tmp_path, what="plan", file_format="plan 1", record="plan.json", others=("steps",))
+
+    def write(text, number):
+        with answers.new_answer() as new:
+            (new / "steps").write_text(text)
+            if number == 0:
+                raise KeyboardInterrupt
+            answers.seal(new, {"format": "plan 1", "number": number}, ["steps"])
+
+    for number in (0, 1, 0):
+        try:
+            write(f"step {number}", number)
+        except KeyboardInterrupt:
+            assert number == 0
+        assert answers.has_answer == (tmp_path / "plan.json").exists()
+    write("step 2", 2)
+    path, record = answers.read("steps")
+    assert (path.read_text(), record["number"], (tmp_path / "steps").read_text()) == ("step 2", 2, "step 2")
+    assert sorted(os.listdir(tmp_path / "generations")) == ["1", "2"]  # the unfinished ones are gone
+    other = AnswerFolder(path=tmp_path, what="plan", file_format="plan 2", record="plan.json", others=("steps",))
+    assert "not a plan of this version" in line_of(other.read, "steps")
+    path.write_text("step 1")
+    assert "changed or damaged" in line_of(answers.read, "steps")
+    assert "holds a plan" in line_of(lambda force: answers.check(force=force), False)

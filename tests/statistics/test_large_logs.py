@@ -10,6 +10,7 @@ import pytest
 
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
+from qposterior import storage
 from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
 from qposterior.logs import choices
 from qposterior.logs import fit as fitting
@@ -20,7 +21,6 @@ from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.model_order import order_of
 from qposterior.model.model_prior import ModelPrior
 from qposterior.weighted_draws import Posterior
-from qposterior.world import files
 
 LOGS = Path(__file__).parents[2] / "examples" / "logs"
 
@@ -183,7 +183,7 @@ def test_the_worth_of_readings_is_that_of_a_loop_over_pairs():
 def test_large_arrays_are_stored_as_they_are_and_read_again(monkeypatch, tmp_path):
     post = qp.fit(frame_of(), discount=0.9, particles=100).posterior
     post.save(tmp_path / "small.npz")
-    monkeypatch.setattr(files, "MOST_COMPRESSED", 10)
+    monkeypatch.setattr(storage, "MOST_COMPRESSED", 10)
     post.save(tmp_path / "large.npz")
     small, large = (Posterior.load(tmp_path / name) for name in ("small.npz", "large.npz"))
     np.testing.assert_array_equal(small.draws, large.draws)

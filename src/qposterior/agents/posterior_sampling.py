@@ -29,10 +29,10 @@ from qposterior.model.prior import (
     prior_from_dict,
     prior_to_dict,
 )
+from qposterior.storage import Arrays, Packed, load_arrays, reading, save_arrays
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
-from qposterior.world.files import load_arrays, reading, save_arrays
 from qposterior.world.space import TIE_RULES, StateActionSpace
 
 FORMAT = "qposterior-agent 2"
@@ -230,11 +230,27 @@ class PosteriorSamplingAgent:
 
         An existing file is kept unless told otherwise.
         """
+        arrays, facts = self._pack()
+        save_arrays(path, facts, arrays, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: str | Path, *, prior: Prior | None = None) -> PosteriorSamplingAgent:
+        """Read a saved agent. Nothing in the file is executed, and a damaged one is refused.
+
+        The file names a prior of one's own but does not hold it: give it again as `prior`.
+        """
+        facts, arrays = load_arrays(path, "an agent", FORMAT)
+        with reading(Path(path), "an agent"):
+            return cls._unpacked(arrays, facts, _prior_of(facts["prior"], prior))
+
+    def _pack(self) -> Packed:
         state = self._rng.bit_generator.state
         if state["bit_generator"] != "PCG64":
             raise InvalidInputError(f"only agents on NumPy's default generator are saved, not {state['bit_generator']}")
         arrays, facts = self.sampler.pack()
-        facts = {
+        own: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
+        own |= {"layer": self.space.layer, "policy": self._policy}
+        return own | arrays, {
             "format": FORMAT,
             "settings": self._settings,
             "prior": prior_to_dict(self.prior),
@@ -246,51 +262,38 @@ class PosteriorSamplingAgent:
             "episode": [sorted(self.replanning.fresh), self._steps, self._has_learned],
             "sampler": facts,
         }
-        space: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
-        if self.space.layer is not None:
-            space["layer"] = self.space.layer
-        if self._policy is not None:
-            space["policy"] = self._policy
-        space |= arrays
-        save_arrays(path, facts, space, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, prior: Prior | None = None) -> PosteriorSamplingAgent:
-        """Read a saved agent. Nothing in the file is executed, and a damaged one is refused.
-
-        The file names a prior of one's own but does not hold it: give it again as `prior`.
-        """
-        facts, stored = load_arrays(path, "an agent", FORMAT)
-        with reading(Path(path), "an agent"):
-            return cls._from_stored(stored, facts, prior)
-
-    @classmethod
-    def _from_stored(
-        cls, stored: dict[str, Any], facts: dict[str, Any], given: Prior | None = None
-    ) -> PosteriorSamplingAgent:
-        masks = stored.pop("admissible"), stored.pop("is_goal")
-        space = StateActionSpace.from_mask(*masks, discount=facts["discount"], layer=stored.pop("layer", None))
-        if given is None and facts["prior"]["name"] not in PRIORS:
-            raise InvalidInputError(f"it has a prior of its own, {facts['prior']['name']}; load it with prior=…")
-        prior = prior_from_dict(facts["prior"]) if given is None else given
-        if prior_to_dict(prior) != facts["prior"]:
-            raise InvalidInputError(f"it was saved with the prior {facts['prior']}, not with {prior_to_dict(prior)}")
+    def _unpacked(cls, arrays: Arrays, facts: dict[str, Any], prior: Prior) -> PosteriorSamplingAgent:
+        space = StateActionSpace.from_mask(
+            arrays["admissible"], arrays["is_goal"], discount=facts["discount"], layer=arrays.get("layer")
+        )
+        _check_particles(arrays, space.num_pairs, facts["settings"]["particles"])
         noise = None if facts["noise"] is None else Noise(**facts["noise"])
-        _check_particles(stored, space.num_pairs, facts["settings"]["particles"])
         agent = cls(space, prior=prior, noise=noise, **facts["settings"])
         agent.experience = Experience.from_text(facts["experience"], space)
-        agent._policy = stored.pop("policy", None)
+        agent._policy = arrays.get("policy")
         if agent._policy is not None and agent._policy.shape != (space.num_states,):
             raise InvalidInputError(f"policy must be {space.num_states} actions, got {agent._policy.shape}")
         agent.num_updates = facts["num_updates"]
         *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
         agent.replanning.fresh = set(fresh)
-        agent.sampler.unpack(stored, facts["sampler"])
+        agent.sampler.unpack(arrays, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
         return agent
 
 
-def _check_particles(stored: dict[str, Any], num_pairs: int, particles: int) -> None:
+def _prior_of(described: dict[str, Any], given: Prior | None) -> Prior:
+    """Return the prior that a file describes: one of ours, or one of one's own, which must be given again."""
+    if given is None and described["name"] not in PRIORS:
+        raise InvalidInputError(f"it has a prior of its own, {described['name']}; load it with prior=…")
+    prior: Prior = prior_from_dict(described) if given is None else given
+    if prior_to_dict(prior) != described:
+        raise InvalidInputError(f"it was saved with the prior {described}, not with {prior_to_dict(prior)}")
+    return prior
+
+
+def _check_particles(stored: Arrays, num_pairs: int, particles: int) -> None:
     """Raise unless the stored particles are as many as the settings say and their weights are probabilities."""
     if stored["theta"].shape != (particles, num_pairs) or stored["log_weights"].shape != (particles,):
         raise InvalidInputError(f"theta must be {(particles, num_pairs)} numbers, got {stored['theta'].shape}")

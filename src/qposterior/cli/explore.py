@@ -95,7 +95,7 @@ def explore_command(environment: str, **options: Any) -> None:
     files are then those of a run that was never interrupted.
     """
     from qposterior.experiments.explore import named_world
-    from qposterior.world.files import write_atomically
+    from qposterior.storage import write_atomically
 
     _check(options)
     world = named_world(
@@ -134,7 +134,7 @@ def explore_command(environment: str, **options: Any) -> None:
 def _open_folder(environment: str, options: dict[str, Any], stack: ExitStack) -> RunDirectory | None:
     """Return the folder of the run, held until the end, or None where none was asked for."""
     from qposterior.experiments.run_directory import RunDirectory, check_folder
-    from qposterior.world.files import locked
+    from qposterior.storage import locked
 
     if options["out"] is None:
         return None

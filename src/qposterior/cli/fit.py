@@ -116,7 +116,7 @@ def fit_command(log: Path, **options: Any) -> None:
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
-    from qposterior.world.files import locked
+    from qposterior.storage import locked
 
     _check_column_names(options["columns"])
     target = json_path(options["json_target"], force=options["force"])
@@ -247,7 +247,7 @@ def _progress(method: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _write_json(answer: dict[str, Any], target: str | None) -> None:
-    from qposterior.world.files import write_atomically
+    from qposterior.storage import write_atomically
 
     text = json.dumps(answer, indent=1, ensure_ascii=False)
     if target == "-":

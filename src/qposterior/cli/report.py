@@ -43,7 +43,7 @@ def _comparison(folder: Path) -> Path | None:
 def _fit(folder: Path) -> Path | None:
     from qposterior.logs.files import holds_fit, load_fit, replace_page
     from qposterior.report.fit_report import write_fit_report
-    from qposterior.world.files import locked
+    from qposterior.storage import locked
 
     if not holds_fit(folder):
         return None
@@ -56,7 +56,7 @@ def _exploration(folder: Path) -> Path | None:
     from qposterior.experiments.explore import named_world
     from qposterior.experiments.run_directory import EPISODES_FILE, SETTINGS_FILE, RunDirectory
     from qposterior.report.explore_report import write_explore_report
-    from qposterior.world.files import locked, reading
+    from qposterior.storage import locked, reading
 
     if not (folder / EPISODES_FILE).exists():
         return None

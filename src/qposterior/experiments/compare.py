@@ -36,7 +36,7 @@ from qposterior.experiments.explore import Run, explore, named_world, spawn_seed
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
 from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
-from qposterior.world.files import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
+from qposterior.storage import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
 
 if TYPE_CHECKING:
     import pandas as pd

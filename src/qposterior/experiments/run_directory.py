@@ -23,7 +23,7 @@ from qposterior.errors import InvalidInputError
 from qposterior.experiments.beliefs import BELIEF_COLUMNS, TRACE_COLUMNS, Beliefs
 from qposterior.experiments.explore import EPISODE_COLUMNS, TRANSITION_COLUMNS, Run, World
 from qposterior.experiments.tensorboard import FOLDER as TENSORBOARD_FOLDER
-from qposterior.world.files import (
+from qposterior.storage import (
     check_is_file,
     entries,
     foreign_entries,

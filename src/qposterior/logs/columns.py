@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, fields
-from typing import Protocol
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from qposterior.errors import InvalidInputError
 
 REQUIRED = ("state", "action", "reward", "next_state")
 OPTIONAL = ("terminated", "episode", "weight")
 LABELS = ("state", "action", "next_state")
+Label = TypeVar("Label", bound=Hashable)
 WHOLE_NUMBER = re.compile(r"(0|-?[1-9][0-9]*)\.0+")
 
 
@@ -37,6 +39,11 @@ def canonical_label(text: str) -> str:
     label = text.strip(" \t")
     number = WHOLE_NUMBER.fullmatch(label)
     return number[1] if number else label
+
+
+def numbered(labels: Iterable[Label]) -> dict[Label, int]:
+    """Return the place of each label."""
+    return {label: i for i, label in enumerate(labels)}
 
 
 class ColumnNames(Protocol):
@@ -83,10 +90,18 @@ class Columns:
 
     def present(self, path: object, header: list[str]) -> dict[str, str]:
         """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
-        self._check_that_names_differ(path)
+        asked = {name: getattr(self, name) for name in REQUIRED}
+        asked |= {name: getattr(self, name) for name in OPTIONAL if getattr(self, name) != name}
+        for name, theirs in asked.items():
+            other = next(ours for ours in asked if asked[ours] == theirs)
+            if other != name:
+                raise LogError(
+                    path,
+                    f"{other} and {name} are both read from the column {quoted(theirs)}; "
+                    f"name another with --column {name}=NAME",
+                )
         check_that_columns_differ(path, header)
-        for name in (*REQUIRED, *self._renamed):
-            theirs = getattr(self, name)
+        for name, theirs in asked.items():
             if theirs not in header:
                 known = ", ".join(column if len(column) <= 40 else column[:39] + "…" for column in header[:12])
                 sign = "; larger rewards are better, so costs need a minus sign" if name == "reward" else ""
@@ -97,21 +112,5 @@ class Columns:
                     1,
                 )
         # A name that was given to another of our columns is no longer the default of an optional one.
-        given = {getattr(self, name) for name in (*REQUIRED, *self._renamed)}
-        wanted = [*REQUIRED, *(name for name in OPTIONAL if name in self._renamed or name not in given)]
-        return {name: getattr(self, name) for name in wanted if getattr(self, name) in header}
-
-    @property
-    def _renamed(self) -> list[str]:
-        return [item.name for item in fields(self) if item.name in OPTIONAL and getattr(self, item.name) != item.name]
-
-    def _check_that_names_differ(self, path: object) -> None:
-        ours: dict[str, str] = {}
-        for name in (*REQUIRED, *self._renamed):
-            other = ours.setdefault(getattr(self, name), name)
-            if other != name:
-                raise LogError(
-                    path,
-                    f"{other} and {name} are both read from the column {quoted(getattr(self, name))}; "
-                    f"name another with --column {name}=NAME",
-                )
+        free = {name: name for name in OPTIONAL if name not in asked and name not in asked.values()}
+        return {name: theirs for name, theirs in (asked | free).items() if theirs in header}

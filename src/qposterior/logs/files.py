@@ -1,70 +1,64 @@
-"""A fit on disk: what was answered, the draws behind it, and the sums of the log, to which another log can be added.
-
-All files of an answer stand in one folder, `generations/N`, and `current` is a link to it. A new answer is written
-whole beside the old one; then a single rename turns `current` to it. The names at the top (`index.html`, `rows.csv`, …)
-are links through `current` and never change. So a kill at any moment leaves the old answer or the new one, every reader
-sees files of one generation, and a copy of the folder works wherever it stands.
-"""
+"""A fit on disk: what was answered, the draws behind it, and the sums of the log, to which another log can be added."""
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
-import shutil
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.checks import check_path, make_rng
+from qposterior.checks import check_count, check_floats, check_indices, check_path, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import FitSettings, choose
-from qposterior.logs.columns import canonical_label
+from qposterior.logs.columns import canonical_label, numbered
 from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
-from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
-from qposterior.weighted_draws import Posterior
-from qposterior.world.arrays import FloatArray
-from qposterior.world.files import (
-    CHANGED,
-    check_is_file,
-    entries,
+from qposterior.model.prior import prior_from_dict, prior_to_dict
+from qposterior.storage import (
+    AnswerFolder,
     file_digest,
-    foreign_entries,
     read_record,
     reading,
-    remove_leftovers,
     write_atomically,
     write_record,
 )
+from qposterior.weighted_draws import Posterior
+from qposterior.world.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pandas as pd
 
-ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE = (
-    "fit.json",
-    "rows.csv",
-    "draws.npz",
-    "sums.json",
-    "index.html",
-)
-CURRENT, GENERATIONS = "current", "generations"
-OUR_FILES = (ANSWER_FILE, ROWS_FILE, DRAWS_FILE, SUMS_FILE, PAGE_FILE, CURRENT, GENERATIONS)
+ANSWER_FILE, PAGE_FILE = "fit.json", "index.html"
+SEALED = DRAWS_FILE, ROWS_FILE, SUMS_FILE = "draws.npz", "rows.csv", "sums.json"
 FORMAT = "qposterior-fit 1"
 MOST_ANSWER = 2**27
 """Bytes of an answer that are read: the 400,000 pairs for which draws can be kept take about 100 MB."""
 
-MAY_BE_UNKNOWN = {"reward_third": "count", "reward_fourth": "count", "move_reward": "move_count"}
-"""Sums that may be nan: of a log whose first sums an earlier version made. Beside each, one that is as long."""
+SUMS = {
+    "count": ("pairs", "[0, inf)"),
+    "reward_mean": ("pairs", "(-inf, inf)"),
+    "reward_deviation": ("pairs", "[0, inf)"),
+    "reward_third": ("pairs", "(-inf, inf)"),
+    "reward_fourth": ("pairs", "[0, inf)"),
+    "reward_low": ("pairs", "(-inf, inf)"),
+    "reward_high": ("pairs", "(-inf, inf)"),
+    "move_count": ("moves", "[0, inf)"),
+    "move_reward": ("moves", "(-inf, inf)"),
+}
+"""The sums of a log: what there is one for each of, and the interval in which it lies."""
 
+MAY_BE_UNKNOWN = ("reward_third", "reward_fourth", "move_reward")
+"""Sums that may be nan, null in the file: of a log whose first sums an earlier version made."""
+
+MOST_ROWS = 2**62
 A_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -82,14 +76,7 @@ class Sums:
 
 def check_folder(folder: Path, *, force: bool) -> None:
     """Say why a folder cannot be used, before anything is computed."""
-    foreign = foreign_entries(folder, OUR_FILES)
-    if foreign:
-        raise InvalidInputError(f"{folder} holds files that no fit wrote ({foreign[0]}, …); choose another directory")
-    if holds_fit(folder) and not force:
-        raise InvalidInputError(f"{folder} holds a fit; choose another directory, or pass --force or --update")
-    current = folder / CURRENT
-    if os.path.lexists(current) and _number(current) is None:
-        raise InvalidInputError(f"{folder} is a copy whose links have become folders; it can be read, not written to")
+    _answers(folder).check(force=force)
 
 
 def save_fit(
@@ -100,35 +87,28 @@ def save_fit(
     sources: Sequence[dict[str, str]] = (),
     page_fn: Callable[[Path], Any] | None = None,
 ) -> Path:
-    """Write a fit as the next generation of its folder and make it the current one; the caller holds the lock.
+    """Write a fit as the next answer of its folder and make it the current one; the caller holds the lock.
 
     `page_fn` writes the page into the folder that it is given.
     """
-    folder = Path(folder)
-    _prune(folder)
-    new = folder / GENERATIONS / str(1 + max(_generations(folder), default=0))
-    new.mkdir(parents=True)
-    found.posterior.save(new / DRAWS_FILE)
-    write_atomically(new / ROWS_FILE, spreadsheet(found.table))
-    sums = {"log": log_to_dict(found.log), "settings": _plain(settings), "sources": list(sources)}
-    write_record(new / SUMS_FILE, sums, indent=None)
-    if page_fn is not None:
-        page_fn(new)
-    answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": _labels(found)}
-    answer["given"] = {name: values.tolist() for name, values in found.given.items()}
-    answer["files"] = {name: file_digest(new / name) for name in (DRAWS_FILE, ROWS_FILE, SUMS_FILE)}
-    write_record(new / ANSWER_FILE, answer)
-    _switch(folder, new)
-    _prune(folder)
-    return folder
+    answers = _answers(folder)
+    with answers.new_answer() as new:
+        found.posterior.save(new / DRAWS_FILE)
+        write_atomically(new / ROWS_FILE, spreadsheet(found.table))
+        sums = {"log": log_to_dict(found.log), "settings": _plain(settings), "sources": list(sources)}
+        write_record(new / SUMS_FILE, sums, indent=None)
+        if page_fn is not None:
+            page_fn(new)
+        labels = {"states": found.chosen.states, "actions": found.chosen.actions}
+        answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": labels}
+        answer["given"] = {name: values.tolist() for name, values in found.given.items()}
+        answers.seal(new, answer, SEALED)
+    return answers.path
 
 
 def replace_page(folder: Path, page_fn: Callable[[Path], Any]) -> Path:
     """Write the page of the current answer again and return where it is found; the caller holds the lock."""
-    page_fn(_generation(folder))
-    if (folder / CURRENT).is_symlink():
-        _link(folder / PAGE_FILE, f"{CURRENT}/{PAGE_FILE}")
-    return folder / PAGE_FILE
+    return _answers(folder).rewrite(PAGE_FILE, page_fn)
 
 
 def spreadsheet(table: pd.DataFrame) -> str:
@@ -156,86 +136,28 @@ def add_source(sources: Sequence[dict[str, str]], path: Path, *, again: bool) ->
     return [*sources, {"name": path.name, "sha256": digest}]
 
 
-def _switch(folder: Path, new: Path) -> None:
-    """Make a generation the current one."""
-    names = entries(new)
-    if not (folder / CURRENT).is_symlink():
-        if not _has_links(folder):
-            # One after the other; the answer comes last and names the digests of the others, so no mixture is read.
-            for name in sorted(names, key=ANSWER_FILE.__eq__):
-                os.replace(new / name, folder / name)
-            return
-        if (folder / ANSWER_FILE).is_file():  # all files at the top, as earlier versions wrote them
-            _keep_flat_files(folder)
-    for name in names:
-        _link(folder / name, f"{CURRENT}/{name}")
-    _link(folder / CURRENT, f"{GENERATIONS}/{new.name}")
-    for name in OUR_FILES:  # a page that could not be written this time
-        if (folder / name).is_symlink() and not (folder / name).exists():
-            (folder / name).unlink()
-
-
-def _keep_flat_files(folder: Path) -> None:
-    old = folder / GENERATIONS / "0"
-    old.mkdir(parents=True, exist_ok=True)
-    for name in OUR_FILES:
-        if (folder / name).is_file():
-            shutil.copy2(folder / name, old / name)
-    _link(folder / CURRENT, f"{GENERATIONS}/{old.name}")
-
-
-def _link(path: Path, target: str) -> None:
-    """Let a path be a link to the target, by one rename whatever it was before."""
-    if path.is_symlink() and os.readlink(path) == target:
-        return
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    os.symlink(target, temporary)
-    os.replace(temporary, path)
-
-
-def _has_links(folder: Path) -> bool:
-    probe = folder / f".{CURRENT}.{secrets.token_hex(4)}"
-    try:
-        os.symlink(CURRENT, probe)
-    except OSError:
-        return False
-    probe.unlink()
-    return True
-
-
-def _number(current: Path) -> int | None:
-    """Return the number of the current generation; None where the link is not one that a fit made."""
-    parts = Path(os.readlink(current)).parts if current.is_symlink() else ()
-    return int(parts[1]) if len(parts) == 2 and parts[0] == GENERATIONS and parts[1].isdigit() else None
-
-
-def _generations(folder: Path) -> list[int]:
-    return sorted(int(name) for name in entries(folder / GENERATIONS) if name.isdigit())
-
-
-def _prune(folder: Path) -> None:
-    """Remove what killed processes left, and all generations but the current one and that before, still being read."""
-    remove_leftovers(folder, OUR_FILES)
-    now = _number(folder / CURRENT)
-    before = [number for number in _generations(folder) if now is not None and number < now]
-    for number in _generations(folder):
-        if number not in (now, *before[-1:]):
-            shutil.rmtree(folder / GENERATIONS / str(number))
-    if now is None and (folder / GENERATIONS).is_dir() and not any((folder / GENERATIONS).iterdir()):
-        (folder / GENERATIONS).rmdir()
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def _answers(folder: str | Path) -> AnswerFolder:
+    return AnswerFolder(
+        path=Path(folder),
+        what="fit",
+        file_format=FORMAT,
+        record=ANSWER_FILE,
+        others=(*SEALED, PAGE_FILE),
+        most=MOST_ANSWER,
+    )
 
 
 def holds_fit(folder: Path) -> bool:
     """Return whether there is an answer in a folder."""
-    return (_generation(folder) / ANSWER_FILE).exists()
+    return _answers(folder).has_answer
 
 
 def load_sums(folder: str | Path) -> Sums:
     """Return what an update of a fit goes on from."""
-    path, answer = _stored(Path(folder), SUMS_FILE)
+    path, answer = _answers(folder).read(SUMS_FILE)
     most = float("inf") if "files" in answer else MOST_ANSWER  # known to be what was written, or not
     record = read_record(path, "the sums of a fit", most=most)
     with reading(path, "the sums of a fit"):
@@ -245,7 +167,7 @@ def load_sums(folder: str | Path) -> Sums:
 
 def load_fit(folder: str | Path) -> Fit:
     """Return the fit in a folder: its draws are read, all else is made again from the sums."""
-    path, answer = _stored(Path(folder), DRAWS_FILE)
+    path, answer = _answers(folder).read(DRAWS_FILE)
     sums = load_sums(folder)
     with reading(path.parent, "a fit"):
         source = str(answer["settings"]["source"])
@@ -261,134 +183,96 @@ def load_fit(folder: str | Path) -> Fit:
             checks=check_fit(sums.log, chosen, draws),
             log=sums.log,
             source=source,
-            given=_given(answer),
+            given={name: np.asarray(values, dtype=float) for name, values in answer.get("given", {}).items()},
         )
 
 
-def _given(answer: dict[str, Any]) -> dict[str, FloatArray]:
-    """Return the policies of the user's own that an answer was given for."""
-    return {name: np.asarray(values, dtype=float) for name, values in answer.get("given", {}).items()}
-
-
-def _generation(folder: Path) -> Path:
-    """Return the folder in which the files of the current answer stand, all of one generation."""
-    current = folder / CURRENT
-    return current.resolve() if current.exists() else folder
-
-
-def _stored(folder: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """Return the path of a file of the current answer, found to be the one that was written with it, and the answer."""
-    generation = _generation(folder)
-    if not (generation / ANSWER_FILE).exists():
-        raise InvalidInputError(f"{folder} holds no fit (no {ANSWER_FILE}); make one with `qposterior fit --out`")
-    answer, path = read_record(generation / ANSWER_FILE, "a fit", most=MOST_ANSWER), generation / name
-    with reading(path, "a fit"):
-        if answer.get("format") != FORMAT:
-            raise InvalidInputError(f"it is not a fit of this version ({answer.get('format')!r})")
-        check_is_file(path)
-        if "files" in answer and file_digest(path) != answer["files"][name]:
-            raise InvalidInputError(CHANGED)
-    return path, answer
+# -- sums and settings as plain data -----------------------------------------------------------------------------------
 
 
 def log_to_dict(log: Log) -> dict[str, Any]:
     """Return a log's sums as plain data."""
-    found: dict[str, Any] = {}
-    for item in fields(Log):
-        value = getattr(log, item.name)
-        if item.name in MAY_BE_UNKNOWN:
-            value = [None if number != number else number for number in value.tolist()]  # JSON has no nan
-        elif isinstance(value, np.ndarray):
-            value = value.tolist()
-        elif item.name == "contexts" and value is not None:
-            value = [[*key, number] for key, number in value.items()]
-        elif item.name == "readings" and value is not None:
-            value = [[k, v.tolist(), w.tolist()] for k, (v, w) in value.items()]
-        elif isinstance(value, dict):
-            value = [[k, v] for k, v in value.items()]
-        found[item.name] = value
-    return found
+    plain = {item.name: getattr(log, item.name) for item in fields(Log)}
+    plain |= {name: plain[name].tolist() for name in ("pairs", "first_row", "moves", *SUMS)}
+    for name in MAY_BE_UNKNOWN:
+        plain[name] = [None if number != number else number for number in plain[name]]  # JSON has no nan
+    plain |= {name: list(map(list, plain[name].items())) for name in ("ended", "starts")}
+    if log.contexts is not None:
+        plain["contexts"] = [[*key, number] for key, number in log.contexts.items()]
+    if log.readings is not None:
+        plain["readings"] = [[k, values.tolist(), weights.tolist()] for k, (values, weights) in log.readings.items()]
+    return plain
 
 
 def log_from_dict(stored: dict[str, Any]) -> Log:
-    """Return the log of plain data."""
-    log = Log(states=list(stored["states"]), actions=list(stored["actions"]))
-    for name in ("pairs", "moves"):
-        setattr(log, name, np.array(stored[name], dtype=np.int64).reshape(-1, 2))
-    log.first_row = np.array(stored["first_row"], dtype=np.int64)
-    for name in ("count", "reward_mean", "reward_deviation", "reward_low", "reward_high", "move_count"):
-        setattr(log, name, np.array(stored[name], dtype=float))
-    for name, like in MAY_BE_UNKNOWN.items():  # earlier versions did not keep these
-        setattr(log, name, np.array(stored.get(name, [None] * getattr(log, like).size), dtype=float))
-    log.ended = {int(k): int(v) for k, v in stored["ended"]}
-    log.starts = {int(k): float(v) for k, v in stored["starts"]}
-    contexts = stored["contexts"]
-    log.contexts = None if contexts is None else {(int(a), int(b), int(c)): float(n) for a, b, c, n in contexts}
-    if stored["readings"] is not None:
-        log.readings = {int(k): (np.array(v), np.array(w)) for k, v, w in stored["readings"]}
-    log.has_terminated = bool(stored["has_terminated"])
-    log.num_rows, log.num_episodes = int(stored["num_rows"]), int(stored["num_episodes"])
-    _check_log(log)
+    """Return the log of plain data, its sums found to belong together and to be numbers that can be."""
+    states, actions = list(stored["states"]), list(stored["actions"])
+    pairs = _codes(stored["pairs"], len(states), len(actions))
+    moves = _codes(stored["moves"], len(pairs), len(states))
+    lengths = {"pairs": len(pairs), "moves": len(moves)}
+    sums: dict[str, Any] = {name: _sums(name, stored, lengths) for name in SUMS}
+    contexts, readings = stored["contexts"], stored["readings"]
+    log = Log(
+        states=states,
+        actions=actions,
+        pairs=pairs,
+        moves=moves,
+        first_row=check_indices("first_row", stored["first_row"], MOST_ROWS, shape=(len(pairs),)),
+        ended={int(k): int(v) for k, v in stored["ended"]},
+        starts={int(k): float(v) for k, v in stored["starts"]},
+        contexts=None if contexts is None else {(int(a), int(b), int(c)): float(n) for a, b, c, n in contexts},
+        readings=None if readings is None else {int(k): _readings(values, weights) for k, values, weights in readings},
+        has_terminated=bool(stored["has_terminated"]),
+        num_rows=_number_of_rows(stored["num_rows"]),
+        num_episodes=_number_of_rows(stored["num_episodes"]),
+        **sums,
+    )
+    _codes([*log.ended, *log.starts], len(states))
+    _codes([*(log.contexts or ())], len(states), len(pairs), len(states))
     return log
 
 
-def _check_log(log: Log) -> None:
-    """Raise unless the sums belong together: arrays of one length, codes of known labels, numbers that can be."""
-    num_states, num_pairs = len(log.states), len(log.pairs)
-    if not (0 <= log.num_rows < 2**62 and 0 <= log.num_episodes < 2**62):
-        raise InvalidInputError("the number of rows or episodes cannot be")
-    codes = [
-        (log.pairs, (num_states, len(log.actions))),
-        (log.moves, (num_pairs, num_states)),
-        (np.array([*log.ended, *log.starts], dtype=np.int64).reshape(-1, 1), (num_states,)),
-        (np.array([*(log.contexts or ())], dtype=np.int64).reshape(-1, 3), (num_states, num_pairs, num_states)),
-    ]
-    if any(((array < 0) | (array >= sizes)).any() for array, sizes in codes):
+def _codes(rows: Any, *sizes: int) -> IntArray:
+    """Return an array with a column of codes for each of the sizes below which they lie."""
+    codes = np.array(rows, dtype=np.int64).reshape(-1, len(sizes))
+    if ((codes < 0) | (codes >= sizes)).any():
         raise InvalidInputError("a code stands for no label")
-    for name in ("count", "reward_mean", "reward_deviation", "reward_low", "reward_high", "first_row"):
-        if getattr(log, name).shape != (num_pairs,) or not np.isfinite(getattr(log, name)).all():
-            raise InvalidInputError(f"{name} must be {num_pairs} finite numbers")
-    if log.move_count.shape != (len(log.moves),):
-        raise InvalidInputError(f"move_count must be {len(log.moves)} numbers")
-    for name, like in MAY_BE_UNKNOWN.items():
-        if getattr(log, name).shape != getattr(log, like).shape or np.isinf(getattr(log, name)).any():
-            raise InvalidInputError(f"{name} must be {getattr(log, like).size} finite numbers, or null where not known")
-    for name in ("count", "reward_deviation", "move_count"):
-        if not np.all(getattr(log, name) >= 0.0):
-            raise InvalidInputError(f"{name} must be 0 or more")
-    if np.any(log.reward_fourth < 0.0):
-        raise InvalidInputError("reward_fourth must be 0 or more, or null where not known")
-    for values, weights in (log.readings or {}).values():
-        if values.shape != weights.shape or not (np.isfinite(values).all() and np.all(weights >= 0.0)):
-            raise InvalidInputError("readings must be finite, with weights of 0 or more")
+    return codes
+
+
+def _sums(name: str, stored: dict[str, Any], lengths: dict[str, int]) -> FloatArray:
+    of, interval = SUMS[name]
+    if name not in MAY_BE_UNKNOWN:
+        return check_floats(name, stored[name], (lengths[of],), interval)
+    values = np.array(stored.get(name, [None] * lengths[of]), dtype=float)  # earlier versions did not keep these
+    check_floats(name, np.where(np.isnan(values), 0.0, values), (lengths[of],), interval)
+    return values
+
+
+def _readings(values: Any, weights: Any) -> tuple[FloatArray, FloatArray]:
+    values = check_floats("readings", values, (-1,))
+    return values, check_floats("weights of readings", weights, values.shape, "[0, inf)")
+
+
+def _number_of_rows(value: Any) -> int:
+    number = check_count("the number of rows or episodes", int(value), 0)
+    if number >= MOST_ROWS:
+        raise InvalidInputError(f"the number of rows or episodes must be below {MOST_ROWS}")
+    return number
 
 
 def _plain(settings: FitSettings) -> dict[str, Any]:
-    plain = {item.name: getattr(settings, item.name) for item in fields(FitSettings)}
-    plain["goals"] = list(settings.goals)
-    plain["prior"] = None if settings.prior is None else prior_to_dict(settings.prior)
-    plain["noise"] = None if settings.noise is None else asdict(settings.noise)
-    return plain
+    return asdict(settings) | {"prior": None if settings.prior is None else prior_to_dict(settings.prior)}
 
 
 def _settings(stored: dict[str, Any]) -> FitSettings:
     stored = {"method": "q"} | stored  # a fit of an earlier version, which knew no other
-    prior = None if stored["prior"] is None else _prior(stored["prior"])
-    noise = None if stored["noise"] is None else Noise(**stored["noise"])
+    prior, noise = stored["prior"], stored["noise"]
+    if prior is not None:
+        numbers = {name: value for name, value in prior.items() if name != "name"}
+        prior = ModelPrior(**numbers) if prior.get("name") == "model" else prior_from_dict(prior)
+    noise = None if noise is None else Noise(**noise)
     return FitSettings(**(stored | {"goals": tuple(stored["goals"]), "prior": prior, "noise": noise}))
-
-
-def _prior(stored: dict[str, Any]) -> GaussianPrior | BoundedPrior | ModelPrior:
-    """Return the prior of a plain description."""
-    if stored.get("name") == "model":
-        return ModelPrior(**{name: value for name, value in stored.items() if name != "name"})
-    prior = prior_from_dict(stored)
-    assert isinstance(prior, GaussianPrior | BoundedPrior)
-    return prior
-
-
-def _labels(found: Fit) -> dict[str, list[str]]:
-    return {"states": found.chosen.states, "actions": found.chosen.actions}
 
 
 class Policy:
@@ -396,12 +280,12 @@ class Policy:
 
     def __init__(self, answer: dict[str, Any], draws: Posterior) -> None:
         self._answer, self._draws = answer, draws
-        self._state = {label: i for i, label in enumerate(answer["labels"]["states"])}
+        self._state = numbered(answer["labels"]["states"])
 
     @classmethod
     def load(cls, folder: str | Path) -> Policy:
         """Read the policy of a fit. Nothing in the files is executed, and damaged ones are refused."""
-        path, answer = _stored(check_path("folder", folder), DRAWS_FILE)
+        path, answer = _answers(check_path("folder", folder)).read(DRAWS_FILE)
         draws = Posterior.load(path)
         with reading(path.with_name(ANSWER_FILE), "a fit"):
             sizes = len(answer["labels"]["states"]), len(answer["labels"]["actions"])

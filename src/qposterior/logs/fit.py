@@ -17,10 +17,10 @@ from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.hmc import CHAINS_OF_ROWS
 from qposterior.inference.model_draws import ENOUGH_MODELS, solved_posterior
-from qposterior.inference.policies import Policies, central_interval, logged_policy, recommend
+from qposterior.inference.policies import LEVEL, Policies, central_interval, logged_policy, recommend
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
-from qposterior.logs.columns import Columns, LogError
+from qposterior.logs.columns import Columns, LogError, numbered
 from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
@@ -36,7 +36,9 @@ from qposterior.world.arrays import FloatArray, IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
-LEVEL = 0.90
+LEVELS = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
+"""The ends of a 90 % interval."""
+
 MOST_ESS = 2000
 """Effective draws at which the chains stop: the ends of a 90 % interval are then known to a twentieth of its length."""
 
@@ -107,16 +109,14 @@ class Fit:
             raise InvalidInputError(f'values of policies need draws of the model, which method "{post.method}" has not')
         check_type("policy", policy, Mapping)
         probabilities = logged_policy(post.space, self.chosen.seen.count.astype(float))
-        states = {label: i for i, label in enumerate(self.chosen.states)}
-        actions = {label: i for i, label in enumerate(self.chosen.actions)}
+        states, actions = numbered(self.chosen.states), numbered(self.chosen.actions)
         for state, action in policy.items():
             place = states[check_choice("state", state, states)]
             pair = post.space.pair(place, actions[check_choice("action", action, actions)])
             probabilities[post.space.first_pair[place] : post.space.first_pair[place + 1]] = 0.0
             probabilities[pair] = 1.0
         values = policy_values(post.models, probabilities) @ self.chosen.start
-        low, high = (float(np.quantile(values, 0.5 + side * LEVEL / 2)) for side in (-1, 1))
-        return float(values.mean()), low, high
+        return float(values.mean()), *central_interval(values)
 
     @cached_property
     def sensitivity(self) -> dict[float, tuple[float, float, float]]:
@@ -186,13 +186,12 @@ class Fit:
     def _values(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return ``(K,)`` means and ends of 90 % intervals of what the pairs are worth."""
         post = self.posterior
-        levels = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
         if self.policies is None or post.models is None or post.choosing is None:
-            low, high = (post.quantile_of(post.draws, level) for level in levels)
+            low, high = (post.quantile_of(post.draws, level) for level in LEVELS)
             return post.pair_mean, low, high
         solver, others = ModelSolver(post.models), np.flatnonzero(~post.choosing)
         q = np.concatenate(list(solver.action_value_blocks(self.policies.recommended.probabilities, others)))
-        low, high = np.quantile(q, levels, axis=0)
+        low, high = np.quantile(q, LEVELS, axis=0)
         return q.mean(axis=0), low, high
 
     @property
@@ -226,9 +225,8 @@ class Fit:
         """P(the whole policy is optimal), among the actions that were tried; nan where not settled."""
         if not self.is_settled:
             return float("nan")
-        index = {label: i for i, label in enumerate(self.chosen.states)}
-        names = {label: i for i, label in enumerate(self.chosen.actions)}
-        return self.posterior.prob_policy({index[s]: names[a] for s, a in self.policy.items()})
+        states, actions = numbered(self.chosen.states), numbered(self.chosen.actions)
+        return self.posterior.prob_policy({states[s]: actions[a] for s, a in self.policy.items()})
 
     def next_trials(self, number: int = 10) -> pd.DataFrame:
         """Return where one more reading would pay most, by the expected gain in the value of the start."""
@@ -241,17 +239,9 @@ class Fit:
         space = self.posterior.space
         worth = worth_of_readings(self.posterior, self.chosen, self._policy_weights())
         least = NEGLIGIBLE * float(np.ptp(self.posterior.pair_mean))
-        order = np.argsort(-worth)[:number]
-        rows = [
-            (
-                self.chosen.states[space.pair_state[k]],
-                self.chosen.actions[space.pair_action[k]],
-                int(self.chosen.seen.count[k]),
-                float(worth[k]),
-            )
-            for k in order
-            if worth[k] > least
-        ]
+        best = [k for k in np.argsort(-worth)[:number].tolist() if worth[k] > least]
+        states, actions, count = self.chosen.states, self.chosen.actions, self.chosen.seen.count.tolist()
+        rows = [(states[space.pair_state[k]], actions[space.pair_action[k]], count[k], float(worth[k])) for k in best]
         return pd.DataFrame(rows, columns=columns)
 
     @property
@@ -260,7 +250,7 @@ class Fit:
         if not self.is_settled:
             return float("nan"), float("nan"), float("nan")
         value = self.posterior.space.maximum(self.posterior.draws) @ self.chosen.start
-        low, high = (float(self.posterior.quantile_of(value, 0.5 + side * LEVEL / 2)) for side in (-1, 1))
+        low, high = (float(self.posterior.quantile_of(value, level)) for level in LEVELS)
         return float(self.posterior.expectation(value)), low, high
 
     def visits(self) -> dict[str, float]:
@@ -320,13 +310,12 @@ def fit(
     if progress_fn is not None:
         check_callable("progress_fn", progress_fn)
     heavy = settings.noise is not None and settings.noise.kind != "gaussian"
-    if isinstance(source, str | Path):
-        log = read_log(source, columns=columns, keep_readings=heavy, before=before)
-    elif not hasattr(source, "columns"):
+    is_table = hasattr(source, "columns")
+    if not is_table and not isinstance(source, str | Path):
         raise InvalidInputError(f"source must be the path of a file or a pandas DataFrame, got {shown(source)}")
-    else:
-        log = log_of_table(source, columns=columns, keep_readings=heavy, before=before)
-    name = str(source) if isinstance(source, str | Path) else "table"
+    read_fn: Any = log_of_table if is_table else read_log
+    log = read_fn(source, columns=columns, keep_readings=heavy, before=before)
+    name = "table" if is_table else str(source)
     chosen = choose(log, settings, path=name)
     given = _read_policies(policies or {}, chosen)
     post = draw_posterior(chosen, settings, path=name, progress_fn=progress_fn)
@@ -353,14 +342,13 @@ def draw_posterior(
 ) -> Posterior:
     """Return the posterior of Q* of a log, by the method that was chosen."""
     try:
-        if chosen.method == "q":
-            return _posterior(chosen, settings, progress_fn, path)
-        return _model_posterior(chosen, settings, path, progress_fn)
+        draw_fn = _posterior if chosen.method == "q" else _model_posterior
+        return draw_fn(chosen, settings, path=path, progress_fn=progress_fn)
     except NoUniqueSolutionError as error:
         raise LogError(path, _in_labels(error, chosen)) from error
 
 
-def _model_posterior(chosen: Chosen, settings: FitSettings, path: object, progress_fn: Any) -> Posterior:
+def _model_posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     """Return the posterior that draws of models stand for, or that of a bootstrap."""
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
@@ -443,7 +431,7 @@ def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tup
     return kept, rounds
 
 
-def _posterior(chosen: Chosen, settings: FitSettings, progress_fn: Any, path: object) -> Posterior:
+def _posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
     particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
     if particles < settings.num_draws:

@@ -11,7 +11,7 @@ import numpy as np
 
 from qposterior.errors import unknown_name
 from qposterior.logs.choices import UNKNOWN_ACTION
-from qposterior.logs.columns import LogError, canonical_label, check_that_columns_differ, quoted
+from qposterior.logs.columns import LogError, canonical_label, check_that_columns_differ, numbered, quoted
 from qposterior.logs.relations import Relation, connected, relation_of_file
 from qposterior.logs.scan import LONGEST_LABELS
 from qposterior.world.arrays import FloatArray, sum_by
@@ -56,19 +56,12 @@ def read_policy(path: str | Path, states: Sequence[str], actions: Sequence[str],
     not listed are not taken. Every state in which something is decided must be there; nothing is assumed of the others.
     """
     path = Path(path)
-    state_code = {label: i for i, label in enumerate(states)}
-    action_code = {label: i for i, label in enumerate(actions)}
-    policy = np.full(space.num_pairs, np.nan)
     with connected(path) as connection:
         relation = relation_of_file(connection, path, PolicyColumns())
+        policy = _Policy(path, states, actions, space=space)
         for row in _rows(connection, relation):
-            k = _pair(path, row, state_code, action_code, space)
-            if not np.isnan(policy[k]):
-                raise LogError(path, f"{row} stands there twice; delete one of the rows", row.number)
-            policy[k] = row.probability
-    _decide_where_nothing_is_known(policy, actions, space)
-    _check_that_none_is_missing(path, policy, states, space)
-    return _normalised(path, np.nan_to_num(policy), states, space, has_column="probability" in relation.names)
+            policy.add(row)
+    return policy.normalised(has_column="probability" in relation.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,61 +97,69 @@ def _rows(connection: duckdb.DuckDBPyConnection, relation: Relation) -> Iterator
         relation.text.check_number_of_rows(number - relation.first_row)
 
 
-def _pair(
-    path: Path, row: _Row, state_code: dict[str, int], action_code: dict[str, int], space: StateActionSpace
-) -> int:
-    """Return the flat index of a row's pair, or say why there is none."""
-    for kind, label, codes in (("state", row.state, state_code), ("action", row.action, action_code)):
-        if label not in codes:
-            raise LogError(path, f"{unknown_name(kind, label, codes)} (labels are those of the log)", row.number)
-    state = state_code[row.state]
-    if space.is_goal[state]:
-        raise LogError(
-            path, f"state {quoted(row.state)} is a goal, where nothing is decided; delete the row", row.number
-        )
-    k = int(space.pair_index[state, action_code[row.action]])
-    if k < 0:
-        names = list(action_code)
-        tried = ", ".join(quoted(names[a]) for a in space.actions(state)[:MOST_NAMED])
-        raise LogError(
-            path,
-            f"{row}: that action was never tried there, so nothing is known of it; tried are {tried} "
-            "(or allow all actions everywhere with --actions all)",
-            row.number,
-        )
-    return k
+class _Policy:
+    """Probabilities of the pairs of a space under the labels of a log, row by row."""
 
+    def __init__(self, path: Path, states: Sequence[str], actions: Sequence[str], *, space: StateActionSpace) -> None:
+        self.path, self.states, self.actions, self.space = path, states, actions, space
+        self._codes = {"state": numbered(states), "action": numbered(actions)}
+        self._probability = np.full(space.num_pairs, np.nan)
 
-def _decide_where_nothing_is_known(policy: FloatArray, actions: Sequence[str], space: StateActionSpace) -> None:
-    """Take the one action of states in which nothing was ever tried: it has no label that a file could name."""
-    if UNKNOWN_ACTION in actions:
-        policy[space.pair_action == list(actions).index(UNKNOWN_ACTION)] = 1.0
+    def add(self, row: _Row) -> None:
+        """Take in a row."""
+        k = self._pair(row)
+        if not np.isnan(self._probability[k]):
+            raise self._error(f"{row} stands there twice; delete one of the rows", row.number)
+        self._probability[k] = row.probability
 
+    def normalised(self, *, has_column: bool) -> FloatArray:
+        """Return probabilities that sum to 1 in every state, or name one where they do not, or that is missing."""
+        space, policy = self.space, self._probability
+        if UNKNOWN_ACTION in self.actions:  # of states in which nothing was ever tried: no file could name it
+            policy[space.pair_action == self._codes["action"][UNKNOWN_ACTION]] = 1.0
+        self._check_that_no_state_is_missing()
+        policy = np.nan_to_num(policy)
+        total = sum_by(space.pair_state, policy, space.num_states)
+        wrong = np.flatnonzero(~space.is_goal & ~(np.abs(total - 1.0) <= SUM_TOLERANCE))
+        if wrong.size:
+            label, rule = quoted(self.states[wrong[0]]), "the probabilities of a state must sum to 1"
+            if not has_column:
+                raise self._error(
+                    f"state {label} has {total[wrong[0]]:g} actions; keep one, or add a column probability"
+                )
+            raise self._error(f"{rule}, those of state {label} sum to {total[wrong[0]]:.6g}; correct them")
+        return np.asarray(policy / total[space.pair_state])
 
-def _check_that_none_is_missing(path: Path, policy: FloatArray, states: Sequence[str], space: StateActionSpace) -> None:
-    listed = np.zeros(space.num_states, dtype=bool)
-    listed[space.pair_state[~np.isnan(policy)]] = True
-    missing = np.flatnonzero(~listed & ~space.is_goal)
-    if missing.size:
-        names = ", ".join(quoted(states[s]) for s in missing[:MOST_NAMED])
-        more = f", … ({missing.size} in all)" if missing.size > MOST_NAMED else ""
-        raise LogError(
-            path,
-            f"a policy says what to do in every state; add a row for each of those that are missing: {names}{more}",
-        )
+    def _error(self, message: str, row: int | None = None) -> LogError:
+        return LogError(self.path, message, row)
 
-
-def _normalised(
-    path: Path, policy: FloatArray, states: Sequence[str], space: StateActionSpace, *, has_column: bool
-) -> FloatArray:
-    """Return probabilities that sum to 1 in every state, or name one where they do not."""
-    total = sum_by(space.pair_state, policy, space.num_states)
-    wrong = np.flatnonzero(~space.is_goal & ~(np.abs(total - 1.0) <= SUM_TOLERANCE))
-    if wrong.size:
-        label, rule = quoted(states[wrong[0]]), "the probabilities of a state must sum to 1"
-        if not has_column:
-            raise LogError(
-                path, f"state {label} has {total[wrong[0]]:g} actions; keep one, or add a column probability"
+    def _pair(self, row: _Row) -> int:
+        """Return the flat index of a row's pair, or say why there is none."""
+        for kind, label in (("state", row.state), ("action", row.action)):
+            if label not in self._codes[kind]:
+                unknown = unknown_name(kind, label, self._codes[kind])
+                raise self._error(f"{unknown} (labels are those of the log)", row.number)
+        state, space = self._codes["state"][row.state], self.space
+        if space.is_goal[state]:
+            rule = f"state {quoted(row.state)} is a goal, where nothing is decided; delete the row"
+            raise self._error(rule, row.number)
+        k = int(space.pair_index[state, self._codes["action"][row.action]])
+        if k < 0:
+            tried = ", ".join(quoted(self.actions[a]) for a in space.actions(state)[:MOST_NAMED])
+            raise self._error(
+                f"{row}: that action was never tried there, so nothing is known of it; tried are {tried} "
+                "(or allow all actions everywhere with --actions all)",
+                row.number,
             )
-        raise LogError(path, f"{rule}, those of state {label} sum to {total[wrong[0]]:.6g}; correct them")
-    return np.asarray(policy / total[space.pair_state])
+        return k
+
+    def _check_that_no_state_is_missing(self) -> None:
+        listed = np.zeros(self.space.num_states, dtype=bool)
+        listed[self.space.pair_state[~np.isnan(self._probability)]] = True
+        missing = np.flatnonzero(~listed & ~self.space.is_goal)
+        if missing.size:
+            names = ", ".join(quoted(self.states[s]) for s in missing[:MOST_NAMED])
+            more = f", … ({missing.size} in all)" if missing.size > MOST_NAMED else ""
+            raise self._error(
+                f"a policy says what to do in every state; add a row for each of those that are missing: {names}{more}"
+            )

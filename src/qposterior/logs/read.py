@@ -6,18 +6,27 @@ from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, quoted
+from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, numbered, quoted
 from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.model.noise import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
-from qposterior.world.moments import mean_by, merge_means, merge_moments, moments_by, no_moments
-from qposterior.world.readings import Readings, add_readings, no_readings
+from qposterior.world.moments import (
+    Moments,
+    Readings,
+    add_readings,
+    mean_by,
+    merge_means,
+    merge_moments,
+    moments_by,
+    no_moments,
+    no_readings,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -99,9 +108,9 @@ def read_log(
     `before`: the sums of an earlier log, to which this one is added.
     """
     path = Path(path)
-    builder = _Builder(path, keep_readings=keep_readings, before=before)
     with connected(path) as connection:
-        return builder.add_all(connection, relation_of_file(connection, path, columns or Columns()))
+        relation = relation_of_file(connection, path, columns or Columns())
+        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
 
 
 def log_of_table(
@@ -110,62 +119,58 @@ def log_of_table(
     columns: Columns | None = None,
     keep_readings: bool = False,
     before: Log | None = None,
-    name: str = "table",
 ) -> Log:
     """Return the sums of a table in memory with the columns of a log."""
-    builder = _Builder(name, keep_readings=keep_readings, before=before)
-    with connected(name) as connection:
-        return builder.add_all(connection, relation_of_table(connection, table, columns or Columns(), name))
+    with connected("table") as connection:
+        relation = relation_of_table(connection, table, columns or Columns())
+        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
 
 
 class _Builder:
     """Adds chunks of rows to a log."""
 
-    def __init__(self, name: object, *, keep_readings: bool = False, before: Log | None = None) -> None:
-        self.name = name
+    def __init__(self, *, keep_readings: bool, before: Log | None) -> None:
         self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
-        self._state_code = {label: i for i, label in enumerate(self.log.states)}
-        self._action_code = {label: i for i, label in enumerate(self.log.actions)}
-        self._pair_code = {(int(s), int(a)): i for i, (s, a) in enumerate(self.log.pairs)}
-        self._move_code = {(int(p), int(s)): i for i, (p, s) in enumerate(self.log.moves)}
-        self._codes: dict[int, tuple[int, int, int, int]] = {}  # code of a row's labels → state, successor, pair, move
+        self._state_code, self._action_code = numbered(self.log.states), numbered(self.log.actions)
+        self._pair_code = numbered(map(tuple, self.log.pairs.tolist()))
+        self._move_code = numbered(map(tuple, self.log.moves.tolist()))
+        self._codes = np.empty((0, 4), dtype=np.int64)  # of each text of labels: state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
 
     def add_all(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> Log:
         """Add all rows of a relation and return the log."""
-        self.log.unread = relation.unread
+        log = self.log
+        log.unread = relation.unread
         with closing(scan(connection, relation)) as scanned:
             for rows in scanned:
-                self._add(rows)
-        if not self._codes:
-            raise LogError(self.name, "there are no rows; a log has a row per decision")
-        log = self.log
+                self._add(rows, relation.name)
+        if not len(self._codes):
+            raise LogError(relation.name, "there are no rows; a log has a row per decision")
         log.states, log.actions = list(self._state_code), list(self._action_code)
         log.pairs = np.array(list(self._pair_code), dtype=np.int64)
         log.moves = np.array(list(self._move_code), dtype=np.int64)
         log.num_episodes = round(sum(log.starts.values()))
         return log
 
-    def _add(self, rows: Rows) -> None:
-        local, present = _factorize(rows.code)
-        codes = np.empty((present.size, 4), dtype=np.int64)
-        for i, code in enumerate(present.tolist()):
-            if code not in self._codes:
-                try:
-                    self._codes[code] = self._code(rows.labels[code])
-                except InvalidInputError as error:
-                    row = rows.first_row + int(np.argmax(local == i))
-                    raise LogError(self.name, str(error), row) from None
-            codes[i] = self._codes[code]
-        state, following, pair, move = (codes[:, j][local] for j in range(4))
-        self._add_rewards(pair, rows.reward, rows.weight, rows.first_row)
-        self._add_moves(move, rows.reward, rows.weight)
+    def _add(self, rows: Rows, name: object) -> None:
+        found = []
+        for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
+            try:
+                found.append(self._code(rows.labels[code]))
+            except InvalidInputError as error:
+                row = rows.first_row + int(np.argmax(rows.code == code))
+                raise LogError(name, str(error), row) from None
+        self._codes = np.concatenate([self._codes, np.array(found, dtype=np.int64).reshape(-1, 4)])
+        state, following, pair, move = (self._codes[:, j][rows.code] for j in range(4))
+        self._add_rewards(pair, rows)
+        self._add_moves(move, rows)
         if rows.ended is not None:
             self.log.has_terminated = True
             at = np.flatnonzero(rows.ended)
             for code, first in zip(*np.unique(following[at], return_index=True), strict=True):
                 self.log.ended.setdefault(int(code), rows.first_row + int(at[first]))
-        self._add_order(state, pair, following, rows.ended, rows.episode, rows.weight)
+        came_from, begins = self._episodes(state, following, rows)
+        self._count_contexts(np.stack([came_from, pair, following], axis=1)[~begins], rows.weight[~begins])
         self.log.num_rows += rows.code.size
 
     def _code(self, labels: str) -> tuple[int, int, int, int]:
@@ -186,91 +191,79 @@ class _Builder:
         pair = self._pair_code.setdefault((state, action), len(self._pair_code))
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 
-    def _add_rewards(self, pair: IntArray, reward: FloatArray, weight: FloatArray, first_row: int) -> None:
+    def _add_rewards(self, pair: IntArray, rows: Rows) -> None:
         """Merge the moments of a chunk, and keep its readings where they were asked for."""
         log, size = self.log, len(self._pair_code)
         old = log.count.size
-        seen_at = np.empty(size, dtype=np.int64)
-        seen_at[pair[::-1]] = np.arange(pair.size)[::-1]  # the last one written is the first row
-        log.first_row = np.concatenate([log.first_row, first_row + seen_at[old:]])
+        log.first_row = np.concatenate([log.first_row, rows.first_row + _first_places(pair, size)[old:]])
         if log.readings is not None:
             order = np.argsort(pair, kind="stable")
             present, start = np.unique(pair[order], return_index=True)
-            for k, begin, end in zip(present.tolist(), start, np.append(start[1:], pair.size), strict=True):
-                new = _thinned(reward[order[begin:end]], weight[order[begin:end]])
+            for k, places in zip(present.tolist(), np.split(order, start[1:]), strict=True):
+                new = _thinned(rows.reward[places], rows.weight[places])
                 log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
         known = no_moments(size)
-        for ours, theirs in MOMENTS.items():
-            getattr(known, theirs)[:old] = getattr(log, ours)
-        both = merge_moments(known, moments_by(pair, reward, weight, size))
+        known.put(slice(old), Moments(**{theirs: getattr(log, ours) for ours, theirs in MOMENTS.items()}))
+        both = merge_moments(known, moments_by(pair, rows.reward, rows.weight, size))
         for ours, theirs in MOMENTS.items():
             setattr(log, ours, getattr(both, theirs))
 
-    def _add_moves(self, move: IntArray, reward: FloatArray, weight: FloatArray) -> None:
+    def _add_moves(self, move: IntArray, rows: Rows) -> None:
         """Merge how often a chunk made each move, and the mean reward of it."""
         log, size = self.log, len(self._move_code)
-        known, mean = _grown(log.move_count, size), _grown(log.move_reward, size)
-        count = sum_by(move, weight, size)
-        log.move_reward = merge_means(known, mean, count, mean_by(move, reward, weight, size))
+        known, mean = (np.pad(values, (0, size - values.size)) for values in (log.move_count, log.move_reward))
+        count = sum_by(move, rows.weight, size)
+        log.move_reward = merge_means(known, mean, count, mean_by(move, rows.reward, rows.weight, size))
         log.move_count = known + count
 
-    def _add_order(
-        self, state: IntArray, pair: IntArray, following: IntArray, ended: Any, episode: Any, weight: FloatArray
-    ) -> None:
-        """Count where episodes begin, and in which context each transition was made."""
+    def _episodes(self, state: IntArray, following: IntArray, rows: Rows) -> tuple[IntArray, BoolArray]:
+        """Count where episodes begin; return the state before each row, and whether an episode begins with it."""
         last_state, last_episode, last_ended, last_following = self._before
-        names = episode
-        before = np.concatenate([[last_following], following[:-1]])
-        continues = before == state
-        if names is not None:
-            continues &= np.concatenate([[last_episode == names[0] and last_state >= 0], names[1:] == names[:-1]])
+        episode, ended = rows.episode, rows.ended
+        continues = np.concatenate([[last_following], following[:-1]]) == state
+        if episode is not None:
+            same = last_episode == episode[0] and last_state >= 0
+            continues &= np.concatenate([[same], episode[1:] == episode[:-1]])
         if ended is not None:
             continues &= ~np.concatenate([[last_ended], ended[:-1]])
         begun = np.bincount(state[~continues])
         for code in np.flatnonzero(begun).tolist():
             self.log.starts[code] = self.log.starts.get(code, 0.0) + float(begun[code])
-        self._count_contexts(np.concatenate([[last_state], state[:-1]]), pair, following, continues, weight)
         self._before = (
             int(state[-1]),
-            None if names is None else names[-1],
-            bool(ended[-1]) if ended is not None else False,
+            None if episode is None else episode[-1],
+            ended is not None and bool(ended[-1]),
             int(following[-1]),
         )
+        return np.concatenate([[last_state], state[:-1]]), ~continues
 
-    def _count_contexts(
-        self, came_from: IntArray, pair: IntArray, following: IntArray, continues: BoolArray, weight: FloatArray
-    ) -> None:
+    def _count_contexts(self, rows: IntArray, weight: FloatArray) -> None:
+        """Count how often each transition was made after each state: rows of state before, pair and successor."""
         contexts = self.log.contexts
-        if contexts is None or not continues.any():
+        if contexts is None or not weight.size:
             return
-        rows = np.stack([came_from[continues], pair[continues], following[continues]], axis=1)
-        width = len(self._state_code) + 1
-        key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * width + rows[:, 2]
+        key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * (len(self._state_code) + 1) + rows[:, 2]
         local, keys = _factorize(key)
-        first = np.empty(keys.size, dtype=np.int64)
-        first[local[::-1]] = np.arange(local.size)[::-1]
-        totals = np.bincount(local, weight[continues])
-        for i, total in zip(first.tolist(), totals.tolist(), strict=True):
-            where = (int(rows[i, 0]), int(rows[i, 1]), int(rows[i, 2]))
+        distinct = rows[_first_places(local, keys.size)]
+        for where, total in zip(map(tuple, distinct.tolist()), np.bincount(local, weight).tolist(), strict=True):
             contexts[where] = contexts.get(where, 0.0) + total
         if len(contexts) > MOST_CONTEXTS:
             self.log.contexts = None
 
 
 def _factorize(keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Return codes and distinct keys (0 or more) in the order in which they first appear; nothing long is sorted."""
-    span = int(keys.max()) + 1
-    if span > 4 * keys.size:  # too many possible keys for a table of them: hashing
-        import pandas as pd
+    """Return codes and distinct keys in the order in which they first appear; nothing long is sorted."""
+    import pandas as pd
 
-        codes, distinct = pd.factorize(keys)
-        return np.asarray(codes), np.asarray(distinct)
-    first = np.full(span, -1, dtype=np.int64)
-    first[keys[::-1]] = np.arange(keys.size)[::-1]  # the last one written is the first row
-    present = np.flatnonzero(first >= 0)
-    distinct = present[np.argsort(first[present])]
-    first[distinct] = np.arange(distinct.size)
-    return first[keys], distinct
+    codes, distinct = pd.factorize(keys)
+    return np.asarray(codes), np.asarray(distinct)
+
+
+def _first_places(codes: IntArray, size: int) -> IntArray:
+    """Return ``(size,)`` where each code first stands; −1 where it does not."""
+    first = np.full(size, -1, dtype=np.int64)
+    first[codes[::-1]] = np.arange(codes.size)[::-1]  # the last one written is the first
+    return first
 
 
 def _thinned(values: FloatArray, weights: FloatArray) -> Readings:
@@ -282,7 +275,3 @@ def _thinned(values: FloatArray, weights: FloatArray) -> Readings:
     total = np.bincount(group, weights[order])
     kept = total > 0.0
     return np.bincount(group, (values * weights)[order])[kept] / total[kept], total[kept].astype(float)
-
-
-def _grown(values: FloatArray, size: int) -> FloatArray:
-    return np.concatenate([values, np.zeros(size - values.size)])

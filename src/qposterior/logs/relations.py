@@ -111,18 +111,16 @@ def relation_of_file(connection: duckdb.DuckDBPyConnection, path: Path, columns:
     return _csv(path, columns)
 
 
-def relation_of_table(
-    connection: duckdb.DuckDBPyConnection, table: pd.DataFrame, columns: Columns, name: str
-) -> Relation:
+def relation_of_table(connection: duckdb.DuckDBPyConnection, table: pd.DataFrame, columns: Columns) -> Relation:
     """Return the relation of a table in memory: whole and floating numbers as they are, anything else as text."""
     import pandas as pd
 
     header = [str(column) for column in table.columns]
-    names = columns.present(name, header)
+    names = columns.present("table", header)
     plain = pd.DataFrame({ours: _plain(table.iloc[:, header.index(theirs)]) for ours, theirs in names.items()})
     connection.register("log", plain)
     kinds = _kinds(connection, "log", [])
-    return Relation(name=name, table="log", names=names, places={n: n for n in names}, kinds=kinds, header=header)
+    return Relation(name="table", table="log", names=names, places={n: n for n in names}, kinds=kinds, header=header)
 
 
 def _plain(column: pd.Series) -> pd.Series:

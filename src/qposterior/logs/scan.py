@@ -46,7 +46,7 @@ def scan(connection: duckdb.DuckDBPyConnection, relation: Relation) -> Generator
     )
     row, labels = relation.first_row, list[str]()
     for table in _of_equal_size(_with_codes(result, labels)):
-        _check(connection, relation, row, table)
+        _check(connection, relation, table, first_row=row)
         yield Rows(
             first_row=row,
             code=table["labels"],
@@ -86,7 +86,7 @@ def _of_equal_size(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]
         yield {name: np.concatenate([piece[name] for piece in held]) for name in held[0]}
 
 
-def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, first_row: int, table: dict[str, Any]) -> None:
+def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, table: dict[str, Any], *, first_row: int) -> None:
     """Raise where a row is ragged, a reward or a weight is not a number in range, or `terminated` is not a truth."""
     rules: dict[str, Callable[[Any], Any]] = {
         "is_ragged": lambda ragged: ragged,

@@ -27,7 +27,7 @@ from qposterior.experiments.statistics import (
 )
 from qposterior.report.figures import agent_colours, import_pyplot, save_figure, tidy
 from qposterior.report.page import HEAD, SORT_SCRIPT
-from qposterior.world.files import write_atomically
+from qposterior.storage import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd

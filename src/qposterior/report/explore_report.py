@@ -15,7 +15,7 @@ from qposterior.experiments.explore import Run, World
 from qposterior.experiments.run_directory import BELIEFS_FILE, EPISODES_FILE, REPORT_FILE, TRACE_FILE
 from qposterior.experiments.statistics import measured_column
 from qposterior.report.figures import cells_figure, map_figure, regret_figure, to_png, trace_figure
-from qposterior.world.files import write_atomically
+from qposterior.storage import write_atomically
 
 PAGE = """<!doctype html>
 <html lang="en">

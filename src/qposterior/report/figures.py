@@ -12,8 +12,8 @@ import numpy as np
 
 from qposterior.errors import MissingExtraError
 from qposterior.experiments.statistics import measured_column
+from qposterior.storage import write_atomically
 from qposterior.world.arrays import FloatArray
-from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd

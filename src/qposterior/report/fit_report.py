@@ -28,8 +28,8 @@ from qposterior.logs.words import (
 )
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot, tidy, to_png
 from qposterior.report.page import HEAD, SORT_SCRIPT
+from qposterior.storage import write_atomically
 from qposterior.world.arrays import FloatArray
-from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd

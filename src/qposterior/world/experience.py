@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,20 +25,22 @@ from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.moments import (
     Moments,
+    Readings,
+    add_readings,
     deviation_between,
     merge_means,
     merge_moments,
     moments_by,
     moments_of_one,
     no_moments,
+    no_readings,
 )
-from qposterior.world.readings import Readings, add_readings, no_readings
 from qposterior.world.space import StateActionSpace
-from qposterior.world.sums import PairSums, Row, add_counts, count_one
+from qposterior.world.sums import NOWHERE, Edges, PairSums, Row, led_to
 from qposterior.world.transitions import TransitionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 HEADER = "qposterior-experience 1"
 SAME_REWARD = 1e-12
@@ -65,8 +68,7 @@ class Experience:
         self.count: IntArray = np.zeros(space.num_pairs, dtype=np.int64)
         self.reward_mean: FloatArray = np.zeros(space.num_pairs)
         self.reward_deviation: FloatArray = np.zeros(space.num_pairs)  # Σ (r − mean)², by Welford's update
-        self._rows: dict[int, Row] = {}
-        self._edge_rewards: dict[int, FloatArray] = {}  # mean reward by successor; of counted, noisy experience
+        self._rows: dict[int, Edges] = {}  # with mean rewards where counted and noisy
         self._readings: dict[int, Readings] = {}  # kept of noisy rewards only
         self._summed: Moments | None = None  # of noisy rewards that came in as sums; else the readings tell
         self._first_seen: dict[int, int] = {}
@@ -116,9 +118,15 @@ class Experience:
         pair, count, reward_mean, reward_deviation = _checked_pairs(space, pair, count, reward_mean, reward_deviation)
         move_pair, move_state, move_count = _checked_moves(space, move_pair, move_state, move_count)
         readings = _checked_readings({} if readings is None else readings, pair)
-        shape = {"reward_third": reward_third, "reward_fourth": reward_fourth}
-        shape |= {"reward_low": reward_low, "reward_high": reward_high}
-        known = {name: _sums_or_nan(name, values, pair.size) for name, values in shape.items()}
+        moments = Moments(
+            count=count,
+            mean=reward_mean,
+            second=reward_deviation,
+            third=_sums_or_nan("reward_third", reward_third, pair.size),
+            fourth=_sums_or_nan("reward_fourth", reward_fourth, pair.size),
+            low=_sums_or_nan("reward_low", reward_low, pair.size),
+            high=_sums_or_nan("reward_high", reward_high, pair.size),
+        )
         move_rewards = _sums_or_nan("move_reward", move_reward, move_pair.size)
         numbers = np.rint(count).astype(np.int64)
         kept = numbers > 0
@@ -127,23 +135,19 @@ class Experience:
         seen.reward_mean[pair[kept]] = reward_mean[kept]
         if rewards == "noisy":
             seen.reward_deviation[pair[kept]] = reward_deviation[kept]
-            given = {"count": count, "mean": reward_mean, "second": reward_deviation}
             seen._summed = no_moments(space.num_pairs)
-            for name, values in (given | {name.removeprefix("reward_"): known[name] for name in known}).items():
-                getattr(seen._summed, name)[pair[kept]] = values[kept]
+            seen._summed.put(pair[kept], moments.at(kept))
+            seen._readings = readings
         order = np.lexsort((move_state, move_pair))
         owner, state, weight = move_pair[order], move_state[order], move_count[order]
-        reward = move_rewards[order]
+        reward = np.where(seen._keeps_edge_rewards, move_rewards, np.nan)[order]
         starts = np.flatnonzero(np.diff(owner, prepend=-1))
         for start, stop in zip(starts, np.append(starts[1:], owner.size), strict=True):
             k = int(owner[start])
             if seen.count[k]:
                 row = weight[start:stop] if transitions == "counted" else np.ones(stop - start) / (stop - start)
-                mean = reward[start:stop] if seen._keeps_edge_rewards else None
-                seen._set_row(k, (state[start:stop].astype(np.int64), row.astype(float)), mean)
+                seen._set_row(k, Edges(state[start:stop].astype(np.int64), row.astype(float), reward[start:stop]))
         seen._first_seen = {int(k): place for place, k in enumerate(pair[kept])}
-        if rewards == "noisy":
-            seen._readings = readings
         return seen
 
     def record(
@@ -198,26 +202,19 @@ class Experience:
     def row(self, pair: int) -> Row:
         """Return successors and probabilities (revealed) or counts (counted) of an observed pair."""
         self._check_seen(pair)
-        return self._rows[pair]
+        return self._rows[pair].row
 
     def table(self) -> TransitionTable:
         """Return the rows of the observed pairs, in the order of `observed_pairs`; counted rows as frequencies."""
         pairs = self.observed_pairs
         single = self._single_successor[pairs]
         if np.all(single >= 0):  # deterministic so far: no need to look at the rows one by one
-            return TransitionTable(
-                num_states=self.space.num_states,
-                row_start=np.arange(pairs.size + 1),
-                successor=single,
-                probability=np.ones(pairs.size),
-            )
-        rows = [self._rows[int(k)] for k in pairs]
-        lengths = [successors.size for successors, _ in rows]
+            starts, successor, probability = np.arange(pairs.size + 1), single, np.ones(pairs.size)
+        else:
+            rows = [self._rows[k] for k in pairs.tolist()]
+            starts, successor, probability = _flat([(row.successors, self._frequencies(row)) for row in rows], 2)
         return TransitionTable(
-            num_states=self.space.num_states,
-            row_start=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
-            successor=np.concatenate([r[0] for r in rows]) if rows else np.empty(0, dtype=np.int64),
-            probability=np.concatenate([self._frequencies(r) for r in rows]) if rows else np.empty(0),
+            num_states=self.space.num_states, row_start=starts, successor=successor, probability=probability
         )
 
     def sums(self) -> PairSums:
@@ -227,15 +224,15 @@ class Experience:
         values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
         """
         moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
-        rows = [self._rows[k] for k in pairs.tolist()]
+        starts, successor, weight, rewards = _flat([self._rows[k] for k in pairs.tolist()], 3)
         lengths = np.zeros(size, dtype=np.int64)
-        lengths[pairs] = [successors.size for successors, _ in rows]
+        lengths[pairs] = np.diff(starts)
         owner = np.repeat(np.arange(size), lengths)
-        weight = np.concatenate([row[1] for row in rows]) if rows else np.empty(0)
         is_counted = self.transitions == "counted"
         count = sum_by(owner, weight, size) if is_counted else moments.count
         is_constant = moments.second == 0.0  # whatever was kept of it
         low, high = (np.where(is_constant & np.isnan(x), moments.mean, x) for x in (moments.low, moments.high))
+        is_of_pair = (lengths[owner] == 1) | (is_counted and self.rewards == "deterministic")
         return PairSums(
             space=self.space,
             count=count,
@@ -246,9 +243,9 @@ class Experience:
             reward_low=np.where(self.observed, low, 0.0),
             reward_high=np.where(self.observed, high, 0.0),
             first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            successor=np.concatenate([row[0] for row in rows]) if rows else np.empty(0, dtype=np.int64),
+            successor=successor.astype(np.int64, copy=False),
             edge_count=weight if is_counted else weight * count[owner],
-            edge_reward=self._rewards_of_edges(moments.mean[owner], owner, lengths),
+            edge_reward=np.where(is_of_pair, moments.mean[owner], rewards),
             rows_known=not is_counted,
             rewards_known=self.rewards == "deterministic",
         )
@@ -274,17 +271,6 @@ class Experience:
             high=high,
         )
 
-    def _rewards_of_edges(self, of_pair: FloatArray, owner: IntArray, lengths: IntArray) -> FloatArray:
-        """Return ``(E,)`` the mean reward of each edge, nan where it is not known."""
-        if self.transitions == "counted" and self.rewards == "deterministic":
-            return of_pair
-        has = np.zeros(lengths.size, dtype=bool)
-        has[list(self._edge_rewards)] = True
-        found = np.full(owner.size, np.nan)
-        if has.any():
-            found[has[owner]] = np.concatenate([self._edge_rewards[k] for k in np.flatnonzero(has).tolist()])
-        return np.where(lengths[owner] == 1, of_pair, found)
-
     def first_seen(self, pair: int) -> int:
         """Return the place of an observed pair in the order in which pairs were first seen."""
         self._check_seen(pair)
@@ -303,10 +289,10 @@ class Experience:
         self.count[pair] = other.count[pair]
         self.reward_mean[pair] = other.reward_mean[pair]
         self.reward_deviation[pair] = other.reward_deviation[pair]
-        self._set_row(pair, other._rows[pair], other._edge_rewards.get(pair))
+        self._set_row(pair, other._rows[pair])
         if self._summed is not None or other._summed is not None:
             self._summed = self._moments()
-            self._summed.put(pair, other._moments().at(pair))
+            self._summed.put([pair], other._moments().at([pair]))
         if pair in other._readings:
             self._readings[pair] = other._readings[pair]
         self._first_seen.setdefault(pair, len(self._first_seen))
@@ -316,14 +302,12 @@ class Experience:
 
         Noisy rewards only; at most 256 weighted values a pair, exact until then.
         """
-        kept = [self._readings.get(int(k), no_readings()) for k in self.observed_pairs]
-        starts = np.concatenate([[0], np.cumsum([values.size for values, _ in kept], dtype=np.int64)])
-        values, weights = (np.concatenate([r[i] for r in kept]) if kept else np.empty(0) for i in (0, 1))
-        return starts.astype(np.int64), values, weights
+        starts, values, weights = _flat([self._readings.get(k, no_readings()) for k in self.observed_pairs.tolist()], 2)
+        return starts, values, weights
 
     def with_frequencies(self) -> Experience:
         """Return the same experience with counted successors taken for known rows: their frequencies."""
-        return self.with_rows({k: (row[0], self._frequencies(row)) for k, row in self._rows.items()})
+        return self.with_rows({k: (row.successors, self._frequencies(row)) for k, row in self._rows.items()})
 
     def with_rows(self, rows: dict[int, Row]) -> Experience:
         """Return the same experience with other rows, taken as known: successors and probabilities of each pair."""
@@ -335,9 +319,10 @@ class Experience:
         known.reward_deviation = self.reward_deviation.copy()
         known._readings, known._first_seen = dict(self._readings), dict(self._first_seen)
         known._summed = None if self._summed is None else self._summed.copy()
-        for k, (successors, _) in self._rows.items():
+        for k, edges in self._rows.items():
             row = known._checked_row(k, rows[k])
-            known._set_row(k, row, self._edge_rewards.get(k) if np.array_equal(row[0], successors) else None)
+            is_same = np.array_equal(row[0], edges.successors)
+            known._set_row(k, Edges(*row, edges.rewards) if is_same else led_to(row))
         return known
 
     def copy(self) -> Experience:
@@ -348,14 +333,11 @@ class Experience:
         """Return what both have seen together (Chan's pairwise update of means and deviations)."""
         self._check_same_kind(other, "merge with")
         merged = Experience(self.space, transitions=self.transitions, rewards=self.rewards)
-        for k, row in self._rows.items():
-            merged._set_row(k, row, self._edge_rewards.get(k))
-        for k, row in other._rows.items():
-            rewards = other._edge_rewards.get(k)
-            if self.count[k]:
+        for k, edges in (*self._rows.items(), *other._rows.items()):
+            if k in merged._rows:
                 self._check_reward(k, other.reward_mean[k])
-                row, rewards = merged._combine(k, row, rewards)
-            merged._set_row(k, row, rewards)
+                edges = merged._combine(k, edges)
+            merged._set_row(k, edges)
         merged._readings = dict(self._readings)
         for k in [*self._first_seen, *other._first_seen]:
             merged._first_seen.setdefault(k, len(merged._first_seen))
@@ -393,9 +375,9 @@ class Experience:
         """
         lines = [f"{HEADER} {self.transitions} {self.rewards} pairs={self.space.num_pairs}"]
         for k in self._first_seen:
-            row = _edges(self._rows[k], self._edge_rewards.get(k))
+            row = _joined(self._rows[k])
             if k in self._readings:
-                row += " | " + _entries(self._readings[k])
+                row += " | " + _joined(self._readings[k])
             lines.append(
                 f"{self.space.pair_state[k]} {self.space.pair_action[k]} {self.count[k]} "
                 f"{float(self.reward_mean[k])!r} {float(self.reward_deviation[k])!r} {row}"
@@ -430,16 +412,17 @@ class Experience:
         self.count[k] = check_count("count", int(count))
         self.reward_mean[k] = check_number("mean", float(mean))
         self.reward_deviation[k] = check_number("deviation", float(deviation), "[0, inf)")
-        successors, weights, rewards = _read_edges(row)
+        successors, weights, rewards = _split(row, 3)
         if not self._keeps_edge_rewards and not np.isnan(rewards).all():
             raise InvalidInputError(
                 f"only counted, noisy experience has a reward for each successor, got {' '.join(row)!r}"
             )
         order = np.argsort(successors)
         checked = self._checked_row(k, (check_indices("successors", successors), weights))
-        self._set_row(k, checked, rewards[order] if self._keeps_edge_rewards else None)
+        self._set_row(k, Edges(*checked, rewards[order]))
         if readings:
-            self._readings[k] = _read_entries(readings.split())
+            values, weights = _split(readings.split(), 2)
+            self._readings[k] = values, weights
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Experience):
@@ -459,16 +442,12 @@ class Experience:
     def _keeps_edge_rewards(self) -> bool:
         return self.transitions == "counted" and self.rewards == "noisy"
 
-    def _set_row(self, k: int, row: Row, rewards: FloatArray | None = None) -> None:
-        self._rows[k] = row
-        if rewards is not None:
-            self._edge_rewards[k] = rewards
-        else:
-            self._edge_rewards.pop(k, None)
-        self._single_successor[k] = row[0][0] if row[0].size == 1 else -1
+    def _set_row(self, k: int, edges: Edges) -> None:
+        self._rows[k] = edges
+        self._single_successor[k] = edges.successors[0] if edges.successors.size == 1 else -1
 
-    def _frequencies(self, row: Row) -> FloatArray:
-        return row[1] / row[1].sum() if self.transitions == "counted" else row[1]
+    def _frequencies(self, edges: Edges) -> FloatArray:
+        return edges.weights / edges.weights.sum() if self.transitions == "counted" else edges.weights
 
     def _record_reward(self, k: int, value: float) -> None:
         self.count[k] += 1
@@ -478,7 +457,7 @@ class Experience:
         if self.rewards == "noisy":
             self._readings[k] = add_readings(self._readings.get(k, no_readings()), (np.array([value]), np.ones(1)))
         if self._summed is not None:
-            self._summed.put(k, merge_moments(self._summed.at(k), moments_of_one(value)))
+            self._summed.put([k], merge_moments(self._summed.at([k]), moments_of_one(value)))
         gap = value - self.reward_mean[k]
         self.reward_mean[k] += gap / self.count[k]
         self.reward_deviation[k] += gap * (value - self.reward_mean[k])
@@ -494,27 +473,24 @@ class Experience:
             )
 
     def _record_row(self, k: int, reward: float, next_state: int, row: Row | None) -> None:
-        single = np.array([next_state], dtype=np.int64), np.ones(1)
-        if self.transitions == "counted" and k in self._rows:
-            self._set_row(k, *count_one(self._rows[k], self._edge_rewards.get(k), next_state, reward))
-        elif self.transitions == "counted":
-            self._set_row(k, single, np.array([reward]) if self.rewards == "noisy" else None)
+        if self.transitions == "counted":
+            kept = reward if self._keeps_edge_rewards else np.nan
+            self._set_row(k, self._rows.get(k, NOWHERE).with_reading(next_state, kept))
         elif row is not None:
-            self._set_row(k, self._checked_row(k, row))
+            self._set_row(k, led_to(self._checked_row(k, row)))
         elif k not in self._rows:
-            self._set_row(k, single)
-        elif next_state not in self._rows[k][0]:
+            self._set_row(k, led_to((np.array([next_state], dtype=np.int64), np.ones(1))))
+        elif next_state not in self._rows[k].successors:
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has led both to "
-                f"{self._rows[k][0].tolist()} and to {next_state}; a revealed row is known after one look "
+                f"{self._rows[k].successors.tolist()} and to {next_state}; a revealed row is known after one look "
                 '(pass the whole row as `row`, or use transitions="counted")'
             )
 
     def _checked_row(self, k: int, row: Row) -> Row:
         given = _two("a transition row", row, "(successors, probabilities)")
-        known = self._rows.get(k)
-        if known is not None and all(map(np.array_equal, known, given)):
-            return known  # seen again as it was, which is what happens most
+        if k in self._rows and all(map(np.array_equal, self._rows[k].row, given)):
+            return self._rows[k].row  # seen again as it was, which is what happens most
         successors = check_indices("successors", given[0], self.space.num_states)
         weights = check_numbers("probabilities of successors", given[1])
         order = np.argsort(successors)
@@ -526,20 +502,23 @@ class Experience:
         if not (adds_up and np.all(weights > 0.0)):
             raise InvalidInputError(f"a transition row must be positive and sum to 1, got {weights.tolist()}")
         if k in self._rows:
-            return self._combine(k, (successors, weights))[0]
+            return self._combine(k, led_to((successors, weights))).row
         return successors, weights
 
-    def _combine(self, k: int, row: Row, rewards: FloatArray | None = None) -> tuple[Row, FloatArray | None]:
-        """Return the row of pair k after another look at it, with its rewards: added counts, or the same known row."""
+    def _combine(self, k: int, edges: Edges) -> Edges:
+        """Return the edges of pair k after another look at it: added counts, or the same known row."""
         known = self._rows[k]
         if self.transitions == "counted":
-            return add_counts(known, self._edge_rewards.get(k), row, rewards)
-        if not (np.array_equal(known[0], row[0]) and np.allclose(known[1], row[1], rtol=1e-9)):
+            return known.merge(edges)
+        if not (
+            np.array_equal(known.successors, edges.successors) and np.allclose(known.weights, edges.weights, rtol=1e-9)
+        ):
             raise ContradictionError(
                 f"state {self.space.pair_state[k]}, action {self.space.pair_action[k]} has two transition rows: "
-                f"{known[0].tolist()} with {known[1].tolist()}, and {row[0].tolist()} with {row[1].tolist()}"
+                f"{known.successors.tolist()} with {known.weights.tolist()}, and {edges.successors.tolist()} with "
+                f"{edges.weights.tolist()}"
             )
-        return known, self._edge_rewards.get(k)
+        return known
 
 
 def _checked_pairs(
@@ -615,6 +594,13 @@ def _sums_or_nan(name: str, values: Any, size: int) -> FloatArray:
     return array
 
 
+def _flat(rows: Sequence[Sequence[Any]], num_columns: int) -> list[Any]:
+    """Return where each row begins, and its columns, all rows one after the other."""
+    columns = zip(*rows, strict=True) if rows else [[np.empty(0)]] * num_columns
+    starts = np.cumsum([0, *(row[0].size for row in rows)], dtype=np.int64)
+    return [starts, *map(np.concatenate, columns)]
+
+
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
     """Return the two parts of a value."""
     try:
@@ -624,25 +610,16 @@ def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
     return first, second
 
 
-def _edges(row: Row, rewards: FloatArray | None) -> str:
-    """Return successor:weight, or successor:weight:mean where the mean reward is known, of a row."""
-    means = [np.nan] * row[0].size if rewards is None else rewards.tolist()
-    edges = zip(row[0].tolist(), row[1].tolist(), means, strict=True)
-    return " ".join(f"{s!r}:{weight!r}" + ("" if mean != mean else f":{mean!r}") for s, weight, mean in edges)
+def _joined(columns: Iterable[IntArray | FloatArray]) -> str:
+    """Return the entries of columns as key:weight or key:weight:mean, without what is nan."""
+    entries = zip(*(column.tolist() for column in columns), strict=True)
+    return " ".join(":".join(repr(number) for number in entry if number == number) for entry in entries)
 
 
-def _read_edges(entries: list[str]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return successors, weights and mean rewards, nan where there is none, of `_edges`."""
-    cut = [entry.rpartition(":") if entry.count(":") == 2 else (entry, "", "") for entry in entries]
-    successors, weights = _read_entries([edge for edge, _, _ in cut])
-    means = [check_number("the reward of a successor", float(mean)) if mean else np.nan for _, _, mean in cut]
-    return successors, weights, np.array(means)
-
-
-def _entries(pairs: tuple[IntArray | FloatArray, FloatArray]) -> str:
-    return " ".join(f"{key!r}:{weight!r}" for key, weight in zip(pairs[0].tolist(), pairs[1].tolist(), strict=True))
-
-
-def _read_entries(entries: list[str]) -> tuple[FloatArray, FloatArray]:
-    split = [entry.split(":") for entry in entries]
-    return np.array([float(key) for key, _ in split]), np.array([float(weight) for _, weight in split])
+def _split(entries: list[str], most: int) -> FloatArray:
+    """Return the columns of `_joined`, nan where an entry has fewer than `most` numbers; it has two at least."""
+    rows = [[float(number) for number in entry.split(":")] for entry in entries]
+    for entry, row in zip(entries, rows, strict=True):
+        if not (2 <= len(row) <= most and all(map(isfinite, row))):
+            raise InvalidInputError(f"an entry must be 2 to {most} finite numbers with a colon between, got {entry!r}")
+    return np.array([row + [np.nan] * (most - len(row)) for row in rows]).reshape(-1, most).T

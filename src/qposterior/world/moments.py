@@ -1,15 +1,23 @@
-"""Moments of groups of weighted readings: taken of a batch, and added up batch by batch in any order.
+"""What is kept of weighted readings: their moments, and the readings themselves up to a limit.
 
-Sums are kept about the mean, never about 0: readings of 1e8 ± 1 would lose their spread in sums of squares.
+Moments are taken of a batch, and added up batch by batch in any order. Sums are kept about the mean, never about 0:
+readings of 1e8 ± 1 would lose their spread in sums of squares. Single readings are there for Student-t and Laplace
+noise, which have no sufficient statistics.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
+
+MOST_POINTS = 256
+
+Readings = tuple[FloatArray, FloatArray]
+"""Sorted values and their weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +32,14 @@ class Moments:
     low: FloatArray  # (n,)  smallest and largest reading, whatever its weight; inf and −inf where there is none
     high: FloatArray  # (n,)
 
-    def at(self, group: int) -> Moments:
-        """Return the moments of one group."""
-        return Moments(**{item.name: getattr(self, item.name)[[group]] for item in fields(self)})
+    def at(self, groups: Any) -> Moments:
+        """Return the moments of some groups, given by their indices or a mask."""
+        return Moments(**{item.name: getattr(self, item.name)[groups] for item in fields(self)})
 
-    def put(self, group: int, new: Moments) -> None:
-        """Write the moments of one group in place."""
+    def put(self, groups: Any, new: Moments) -> None:
+        """Write the moments of some groups in place."""
         for item in fields(self):
-            getattr(self, item.name)[group] = getattr(new, item.name)[0]
+            getattr(self, item.name)[groups] = getattr(new, item.name)
 
     def copy(self) -> Moments:
         """Return an independent copy."""
@@ -140,3 +148,25 @@ def mean_by(keys: IntArray, values: FloatArray, weights: FloatArray, size: int) 
 
 def _or_unknown(sums: FloatArray) -> FloatArray:
     return np.where(np.isfinite(sums), sums, np.nan)
+
+
+def no_readings() -> Readings:
+    """Return an empty set of readings."""
+    return np.empty(0), np.empty(0)
+
+
+def add_readings(known: Readings, new: Readings) -> Readings:
+    """Return both together: exact up to 256 distinct values, then the closest neighbours are joined at their mean.
+
+    Joining keeps the total weight and the mean. It costs least where the product of weights and the squared gap is
+    smallest (Ward's rule), so a log-likelihood that is smooth on the scale of the gaps hardly changes.
+    """
+    values, where = np.unique(np.concatenate([known[0], new[0]]), return_inverse=True)
+    weights = np.bincount(where, np.concatenate([known[1], new[1]])).astype(np.float64)
+    while values.size > MOST_POINTS:
+        together = weights[:-1] + weights[1:]
+        i = int(np.argmin(weights[:-1] * weights[1:] / together * np.diff(values) ** 2))
+        values[i] = (weights[i] * values[i] + weights[i + 1] * values[i + 1]) / together[i]
+        weights[i] = together[i]
+        values, weights = np.delete(values, i + 1), np.delete(weights, i + 1)
+    return values, weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,29 +44,44 @@ class PairSums:
         return np.repeat(np.arange(self.space.num_pairs), np.diff(self.first_edge))
 
 
-def count_one(row: Row, rewards: FloatArray | None, successor: int, reward: float) -> tuple[Row, FloatArray | None]:
-    """Return the counts of a pair, and its mean rewards by successor where they are kept, after one more reading."""
-    successors, counts = row
-    i = int(np.searchsorted(successors, successor))
-    if i == successors.size or successors[i] != successor:
-        more = np.insert(successors, i, successor), np.insert(counts, i, 1.0)
-        return more, None if rewards is None else np.insert(rewards, i, reward)
-    before = counts[i]
-    counts = counts.copy()  # copies of an experience share their rows
-    counts[i] = before + 1.0
-    if rewards is not None:
-        rewards = rewards.copy()
-        rewards[i] = rewards[i] + (reward - rewards[i]) / counts[i] if before > 0.0 else reward
-    return (successors, counts), rewards
+class Edges(NamedTuple):
+    """Where a pair has led: a row, and the mean reward on the way to each successor, nan where it is not known.
+
+    Copies of an experience share theirs, so they are never written to.
+    """
+
+    successors: IntArray
+    weights: FloatArray
+    rewards: FloatArray
+
+    @property
+    def row(self) -> Row:
+        """Successors and their probabilities or counts."""
+        return self.successors, self.weights
+
+    def with_reading(self, successor: int, reward: float) -> Edges:
+        """Return the edges after one more reading; under a reward that is nan the mean of its edge is not known."""
+        i = int(np.searchsorted(self.successors, successor))
+        if i == self.successors.size or self.successors[i] != successor:
+            new = (successor, 1.0, reward)
+            return Edges(*(np.insert(column, i, value) for column, value in zip(self, new, strict=True)))
+        weights, rewards = self.weights.copy(), self.rewards.copy()
+        weights[i] += 1.0
+        rewards[i] = rewards[i] + (reward - rewards[i]) / weights[i] if self.weights[i] > 0.0 else reward
+        return Edges(self.successors, weights, rewards)
+
+    def merge(self, other: Edges) -> Edges:
+        """Return the counts of both, and their mean rewards where both have them."""
+        successors, weights, rewards = (np.concatenate(columns) for columns in zip(self, other, strict=True))
+        successors, where = np.unique(successors, return_inverse=True)
+        mean = mean_by(where, rewards, weights, successors.size)
+        return Edges(successors, sum_by(where, weights, successors.size), mean)
 
 
-def add_counts(
-    one: Row, one_rewards: FloatArray | None, two: Row, two_rewards: FloatArray | None
-) -> tuple[Row, FloatArray | None]:
-    """Return the counts of both rows of a pair, and their mean rewards by successor where both have them."""
-    successors, where = np.unique(np.concatenate([one[0], two[0]]), return_inverse=True)
-    weights = np.concatenate([one[1], two[1]])
-    row = successors, sum_by(where, weights, successors.size)
-    if one_rewards is None or two_rewards is None:
-        return row, None
-    return row, mean_by(where, np.concatenate([one_rewards, two_rewards]), weights, successors.size)
+def led_to(row: Row) -> Edges:
+    """Return the edges of a row whose rewards are not known."""
+    return Edges(*row, np.full(row[0].size, np.nan))
+
+
+NOWHERE = led_to((np.empty(0, dtype=np.int64), np.empty(0)))
+"""The edges of a pair that was never tried."""

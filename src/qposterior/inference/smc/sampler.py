@@ -11,11 +11,9 @@ import numpy as np
 from qposterior.inference.records import Particles
 from qposterior.model.noise import Likelihood, as_likelihood
 from qposterior.model.prior import Prior
+from qposterior.storage import Packed as Packed
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
-
-Packed = tuple[dict[str, FloatArray], dict[str, Any]]
-"""Arrays and plain facts: all that the continuation of a sampler depends on, its random numbers apart."""
 
 
 @dataclass(kw_only=True)
@@ -49,8 +47,8 @@ class SequentialSampler(ABC):
         return self.particles.parameters
 
     def pack(self) -> Packed:
-        """Return everything that the continuation depends on."""
-        arrays = {"theta": self.particles.parameters, "log_weights": self.particles.log_weights}
+        """Return everything that the continuation depends on, the random numbers apart."""
+        arrays: dict[str, Any] = {"theta": self.particles.parameters, "log_weights": self.particles.log_weights}
         if self.particles.log_scale is not None:
             arrays["log_scale"] = self.particles.log_scale
         facts = {
