@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import qposterior as qp
-from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, Observation
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
+from qposterior.agents.protocol import Agent, Observation
 from qposterior.agents.registry import AGENTS
 from qposterior.experiments.explore import make_world, spawn_seeds
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from qposterior.agents.bayesian_q_learning import BayesianQLearningAgent
 from qposterior.agents.bootstrapped_dqn import BootstrappedDQNAgent
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
 from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
-from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, check_transitions
+from qposterior.agents.protocol import Agent, check_transitions
 from qposterior.agents.psrl import PSRLAgent
 from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
 from qposterior.agents.q_learning import QLearningAgent

@@ -12,30 +12,30 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qposterior.agents.protocol import check_transitions
-from qposterior.agents.registry import AGENTS, find_agent, make_agent
+from qposterior.agents.registry import AGENTS, find_agent
 from qposterior.checks import (
     check_callable,
     check_choice,
     check_count,
     check_list,
-    check_number,
     check_path,
     check_type,
     shown,
     whole,
 )
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
-from qposterior.experiments.explore import Run, explore, named_world, spawn_seeds
+from qposterior.experiments.explore import Run, explore, named_world
 from qposterior.experiments.run_directory import SETTINGS_FILE, versions
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
+from qposterior.progress import show_progress
 from qposterior.world.files import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
 
 if TYPE_CHECKING:
@@ -54,37 +54,6 @@ OUR_FILES = (SETTINGS_FILE, STORE_FILE, f"{STORE_FILE}-wal", f"{STORE_FILE}-shm"
 
 KEPT = "finished runs are kept, --resume goes on"
 """What ends the message of an error in the middle of a comparison."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """One run, as plain data that any worker can be sent."""
-
-    agent: str
-    environment: str
-    depth: int | None
-    seed: int
-    episodes: int = 1000
-    full: bool = False  # go on after the learning time
-    timeout: float | None = None  # seconds
-    transitions: str | None = None
-    prior: dict[str, Any] | None = None
-    env_options: dict[str, Any] = field(default_factory=dict)
-    agent_options: dict[str, Any] = field(default_factory=dict)
-    label: str | None = None  # what the agent is called in the tables, where one agent runs with several settings
-
-    def __post_init__(self) -> None:
-        check_count("episodes", self.episodes)
-        check_count("a seed", self.seed, 0)
-        if self.timeout is not None:
-            check_number("timeout in seconds", self.timeout, "(0, inf]")
-        if self.transitions is not None:
-            check_transitions(self.transitions)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells this run from all others in a store."""
-        return run_key(asdict(self) | {"agent": self.label or self.agent})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +84,8 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         world = named_world(spec.environment, spec.env_options, depth=spec.depth)
         world.is_quiet = True  # `make_grid` has said it
         prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
-        agent = make_agent(
-            spec.agent,
-            world.problem,
-            horizon=world.cap,
-            transitions=spec.transitions,
-            seed=spawn_seeds(spec.seed)[1],
-            **prior,
-            **spec.agent_options,
-        )
+        told: dict[str, Any] = {"seed": spec.seed, "transitions": spec.transitions}
+        agent = world.make_agent(spec.agent, **told, **prior, **spec.agent_options)
         run = explore(
             agent,
             world,
@@ -269,6 +231,18 @@ def run_grid(
             return _read(folder, store)
         finally:
             store.close()
+
+
+@contextmanager
+def show_runs() -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
+    """Yield a `progress_fn` that shows on stderr how far a comparison is, and how long it will still take."""
+    with show_progress("no run is finished yet") as progress:
+
+        def after_run(done: int, total: int, row: dict[str, Any]) -> None:
+            learned = row["status"] if row["status"] != "done" else f"learned {row.get('learning_time') or '–'}"
+            progress.show(f"{done}/{total}  {name_run(run_key(row))}: {learned}", done, total, with_time=True)
+
+        yield after_run
 
 
 def read_comparison(folder: str | Path) -> Comparison:

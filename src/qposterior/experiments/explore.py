@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
+from qposterior.agents.registry import make_agent
 from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, make_environment
@@ -78,6 +79,10 @@ class World:
     def problem(self) -> FiniteMDP | StateActionSpace:
         """What an agent is made for: the table, or the space where there is none."""
         return self.space if self.mdp is None else self.mdp
+
+    def make_agent(self, name: str, *, seed: int, **options: Any) -> Agent:
+        """Return the agent of one run: it plans for a whole episode and draws from its own stream of the seed."""
+        return make_agent(name, self.problem, horizon=self.cap, seed=spawn_seeds(seed)[1], **options)
 
     @cached_property
     def truth(self) -> Solution | None:
@@ -224,6 +229,17 @@ def named_world(
     if ":" not in name and name not in gymnasium.registry:
         raise unknown_name("environment", name, [*ENVIRONMENTS, *gymnasium.registry])
     return make_world(name, **({"cap": cap, "discount": discount} | given))
+
+
+def stored_world(settings: Mapping[str, Any]) -> World:
+    """Return the world of the settings of an `explore` command, as its folder keeps them."""
+    return named_world(
+        settings["environment"],
+        settings["env_option"],
+        depth=settings["depth"],
+        cap=settings["max_steps"],
+        discount=settings["discount"],
+    )
 
 
 def spawn_seeds(seed: int | np.random.SeedSequence) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:

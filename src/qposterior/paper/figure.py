@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from qposterior.errors import InvalidInputError
-from qposterior.experiments.compare import Comparison, RunSpec, run_grid
+from qposterior.experiments.compare import Comparison, run_grid, show_runs
 from qposterior.experiments.run_directory import versions
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import save_figure
 from qposterior.world.files import read_record, reading, write_atomically, write_record
@@ -105,16 +105,9 @@ def read_figure(path: Path) -> dict[str, Any]:
 def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
     """Run the runs of a long figure into a store of its own, which an interrupted figure goes on with."""
     folder = size.folder / ("stores-quick" if size.quick else "stores") / name
-    found = run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=_report)
+    with show_runs() as show_fn:
+        found = run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=show_fn)
     # A store may hold more than was asked for; the figure is of what was asked for.
     keys = [spec.key for spec in specs]
     runs, episodes = (rows[with_keys(rows, keys)] for rows in (found.runs, found.episodes))
     return Comparison(folder=found.folder, runs=runs, episodes=episodes)
-
-
-def _report(done: int, total: int, row: dict[str, Any]) -> None:
-    text = f"{done}/{total}  {row['agent']} depth {row['depth']} seed {row['seed']}: {row.get('learning_time') or '–'}"
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="" if done < total else "\n", file=sys.stderr, flush=True)
-    elif done % 20 == 0 or done == total:
-        print(text, file=sys.stderr, flush=True)

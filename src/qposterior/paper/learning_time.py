@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import censored_times, scaling_law, summarise_runs
 from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy

@@ -10,7 +10,7 @@ import pandas as pd
 
 from qposterior.environments.bandit import bandit
 from qposterior.environments.deep_sea import deep_sea
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import summarise_runs
 from qposterior.front_door import posterior
 from qposterior.paper.figure import Made, PaperFigure, Size, sweep

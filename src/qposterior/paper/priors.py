@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from qposterior.environments.random_mdp import random_mdp
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
 from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import import_pyplot, tidy

@@ -9,7 +9,7 @@ import pandas as pd
 
 from qposterior.agents.registry import find_agent
 from qposterior.errors import MissingExtraError
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.paper.figure import Made, PaperFigure, Size, sweep
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR, import_pyplot, tidy
 
