@@ -239,7 +239,7 @@ MUTATIONS = [
     Mutation("agents/ucbvi.py", "self.size * steps_left", "self.size * self.horizon", "tests/algebra/test_baselines.py::test_ucbvi_counts_the_steps_that_are_left"),
     Mutation("agents/q_learning.py", "self.learning_rate * (target - self.values[k])", "self.learning_rate * target", "tests/algebra/test_baselines.py::test_q_learning_moves_towards_the_target_and_dithers"),
     Mutation("agents/q_learning.py", "self._rng.random() < self.epsilon", "self._rng.random() > self.epsilon", "tests/algebra/test_baselines.py::test_q_learning_moves_towards_the_target_and_dithers"),
-    Mutation("agents/registry.py", "\"bootstrapped-dqn\", 5.0", "\"bootstrapped-dqn\", 0.0", "tests/algebra/test_bootstrapped_dqn.py::test_the_settings_are_the_published_ones"),
+    Mutation("agents/bootstrapped_dqn.py", "prior_scale: float = 5.0", "prior_scale: float = 0.0", "tests/algebra/test_bootstrapped_dqn.py::test_the_settings_are_the_published_ones"),
     Mutation("agents/bootstrapped_dqn.py", "and self._num_seen % self.train_every == 0", "", "tests/algebra/test_bootstrapped_dqn.py::test_training_and_dithering_happen_as_often_as_they_are_told"),
     Mutation("agents/bootstrapped_dqn.py", "self._rng.random() < self.epsilon", "self._rng.random() > self.epsilon", "tests/algebra/test_bootstrapped_dqn.py::test_training_and_dithering_happen_as_often_as_they_are_told"),
     Mutation("experiments/explore.py", "np.random.default_rng(spawn_seeds(seed)[0])", "np.random.default_rng(spawn_seeds(0)[0])", "tests/invariants/test_explore.py::test_the_environment_draws_from_the_first_stream_of_the_seed"),
