@@ -187,7 +187,7 @@ MUTATIONS = [
     Mutation('logs/checks.py', 'free += (before.size - 1) * (after.size - 1)', 'free += 40 * before.size * after.size', 'tests/statistics/test_fit.py::test_a_log_with_memory_is_noticed_and_one_without_is_not'),
     Mutation('paper/bandit.py', 'np.delete(below, k, axis=1)', 'below', 'tests/cli/test_paper.py::test_closed_form_of_the_bandit_against_draws'),
     Mutation('paper/five_state.py', '(k * d - c)', '(k * d + c)', 'tests/cli/test_paper.py::test_the_lemma_is_the_gaussian_posterior_of_the_five_state_example'),
-    Mutation('experiments/compare.py', 'asdict(self) | {"agent": self.label or self.agent}', 'asdict(self)', 'tests/invariants/test_compare.py::test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out'),
+    Mutation('experiments/run_spec.py', 'asdict(self) | {"agent": self.label or self.agent}', 'asdict(self)', 'tests/invariants/test_compare.py::test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out'),
     Mutation("model/uncertain.py", "int(seen.count[k]) - self.size(k)", "int(seen.count[k])", UNCERTAIN + "test_a_pool_grows_with_the_readings_and_its_rows_are_taken_as_known"),
     Mutation("model/uncertain.py", "is_met = window[place] == drawn", "is_met = window[place] >= 0", UNCERTAIN + "test_fresh_draws_leave_out_a_successor_that_the_first_look_has_not_met"),
     Mutation("answers.py", "self.weights.size * (1.0 - 1e-12))) - 1, 0)", "self.weights.size * (1.0 - 1e-12))), 0)", POSTERIORS + "test_weights_are_never_forgotten"),

@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import import_module
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
-ENGINES = ("local", "dask")
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
+Result = tuple[dict[str, Any], list[dict[str, Any]]]
+"""The row of a run and the rows of its episodes."""
 
 NO_WORKERS_AFTER = 60
 """Seconds within which a Dask scheduler must have a worker."""
@@ -72,7 +73,7 @@ class Comparison:
         return Comparison(folder=self.folder, runs=runs, episodes=self.episodes[kept])
 
 
-def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run_one(spec: RunSpec) -> Result:
     """Run one run and return its row and its episodes; an error or a timeout is a result too."""
     started, latest = time.perf_counter(), list[Run]()
 
@@ -113,7 +114,7 @@ def make_grid(
     The options of `agent_options` that are named like an agent are dictionaries for that agent alone, the others are
     for all. A prior goes to the agents that take one.
     """
-    unknown = sorted(set(common) - {item.name for item in fields(RunSpec)} - {"prior"})
+    unknown = sorted(set(common) - {item.name for item in fields(RunSpec)})
     if unknown:
         raise unknown_name("option of a comparison", unknown[0], (item.name for item in fields(RunSpec)))
     agents = check_list("agents", agents, "names")
@@ -216,21 +217,19 @@ def run_grid(
         remove_leftovers(folder, OUR_FILES)
         _write_settings(folder, grid)  # refuses one run with two settings
         grid = list({spec.key: spec for spec in grid}.values())
-        store = Store(folder)
-        try:
+        with closing(Store(folder)) as store:
             damaged = store.damaged()
             if damaged:
                 logger.warning("%s; run again where asked for", _damage(folder, damaged))
                 store.drop(damaged)
             finished = store.finished()
             left = [spec for spec in grid if spec.key not in finished]
-            for done, (row, episodes) in enumerate(_results(left, engine, scheduler, workers), start=1):
+            results = ENGINES[engine](left, scheduler, workers) if left else ()
+            for done, (row, episodes) in enumerate(results, start=1):
                 store.add(row, episodes)
                 if progress_fn is not None:
                     progress_fn(len(grid) - len(left) + done, len(grid), row)
             return _read(folder, store)
-        finally:
-            store.close()
 
 
 @contextmanager
@@ -250,11 +249,8 @@ def read_comparison(folder: str | Path) -> Comparison:
     folder = Path(folder)
     if not (folder / STORE_FILE).exists():
         raise InvalidInputError(f"{folder} holds no comparison (no {STORE_FILE}); run `qposterior compare` first")
-    store = Store(folder)
-    try:
+    with closing(Store(folder)) as store:
         return _read(folder, store)
-    finally:
-        store.close()
 
 
 def _read(folder: Path, store: Store) -> Comparison:
@@ -312,15 +308,8 @@ def _as_json(spec: RunSpec) -> dict[str, Any]:
     return dict(json.loads(json.dumps(asdict(spec), default=str)))
 
 
-def _results(
-    specs: list[RunSpec], engine: str, scheduler: str | None, workers: int | None
-) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def _local_results(specs: list[RunSpec], _scheduler: str | None, workers: int | None) -> Iterator[Result]:
     """Yield the results of the runs as they finish."""
-    if not specs:
-        return
-    if engine == "dask":
-        yield from _dask_results(specs, scheduler, workers)
-        return
     joblib = import_module("joblib")
     if workers == 1 or os.cpu_count() == 1:
         # In this very process, whose number of threads is settled: the variables would come too late.
@@ -339,7 +328,7 @@ def _results(
             raise QPosteriorError(f"a worker died (out of memory, or killed by its environment); {KEPT}") from error
 
 
-def _run_in_worker(spec: RunSpec, parent: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _run_in_worker(spec: RunSpec, parent: int) -> Result:
     _end_with(parent)
     return run_one(spec)
 
@@ -356,9 +345,7 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _dask_results(
-    specs: list[RunSpec], scheduler: str | None, workers: int | None
-) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def _dask_results(specs: list[RunSpec], scheduler: str | None, workers: int | None) -> Iterator[Result]:
     try:
         distributed = import_module("distributed")
     except ImportError as error:
@@ -384,6 +371,9 @@ def _dask_results(
                 future.release()
         except (distributed.KilledWorker, CancelledError, OSError) as error:
             raise QPosteriorError(f"the Dask cluster was lost: {' '.join(str(error).split())[:200]}; {KEPT}") from error
+
+
+ENGINES: dict[str, Callable[..., Iterator[Result]]] = {"local": _local_results, "dask": _dask_results}
 
 
 @contextmanager

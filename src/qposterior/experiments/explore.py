@@ -289,6 +289,7 @@ def explore(
         seed, depth, run.is_timed_out = run.seed, run.depth, False
     rng = run.rng = run.rng or np.random.default_rng(spawn_seeds(seed)[0])
     seen = run.seen = np.zeros(world.space.num_pairs, dtype=bool) if run.seen is None else run.seen
+    of_run = {"agent": agent.name, "environment": world.name, "depth": depth, "seed": seed}
     evaluate_fn = _plan_evaluator(world)
     _ = world.truth, world.random_regret  # solved before the clock starts
     if hasattr(agent, "stop_at"):
@@ -306,17 +307,7 @@ def explore(
             run.transitions += [(seed, episode, number, *step) for number, step in enumerate(steps)]
         row["policy_regret"] = evaluate_fn(agent.held_plan(), row)
         run.seconds += elapsed
-        run.rows.append(
-            row
-            | {
-                "agent": agent.name,
-                "environment": world.name,
-                "depth": depth,
-                "seed": seed,
-                "episode": episode,
-                "seconds": elapsed,
-            }
-        )
+        run.rows.append(of_run | row | {"episode": episode, "seconds": elapsed})
         run.posterior_updates = agent.num_updates
         if callback is not None and callback(run) is False:
             break
@@ -392,20 +383,13 @@ def _play_episode(
 
 def _observation(agent: Agent, world: World, pair: int, step: tuple[int, int, float, int, bool]) -> Observation:
     """Return what the agent is told: the row and the mean reward only where it may know them."""
-    state, action, reward, next_state, terminated = step
-    mdp = world.mdp
-    told = mdp is not None and agent.transitions != "dirichlet"
-    row = mdp.transitions.row(pair) if told and mdp is not None else None
-    exact = told and mdp is not None and mdp.reward_sd[pair] == 0.0
-    return Observation(
-        state=state,
-        action=action,
-        reward=reward,
-        next_state=next_state,
-        terminated=terminated,
-        row=row,
-        mean_reward=float(mdp.rewards[pair]) if exact and mdp is not None else None,
-    )
+    names = ("state", "action", "reward", "next_state", "terminated")
+    told: dict[str, Any] = dict(zip(names, step, strict=True))
+    if world.mdp is not None and agent.transitions != "dirichlet":
+        told["row"] = world.mdp.transitions.row(pair)
+        if world.mdp.reward_sd[pair] == 0.0:
+            told["mean_reward"] = float(world.mdp.rewards[pair])
+    return Observation(**told)
 
 
 def _plan_evaluator(world: World) -> Callable[[IntArray | None, dict[str, Any]], float]:

@@ -204,9 +204,7 @@ class RunDirectory:
 
     def _ends(self) -> dict[str, int]:
         """Return up to where the rows of each file count."""
-        if self._parts:
-            return {file: self._parts[-1].files[file][0] for file in PART_FILES}
-        return {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+        return {file: self._parts[-1].files[file][0] for file in PART_FILES} if self._parts else dict(BEGINNINGS)
 
     def _cut(self) -> None:
         """Remove what stands behind the rows that count, and leave the headers where there are none."""
@@ -250,7 +248,7 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
     record = read_record(path / PROGRESS_FILE, "the progress of a run")
     with reading(path / PROGRESS_FILE, "the progress of a run"):
         parts = [Part(**fields) for fields in record["seeds"]]
-        begin = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+        begin = dict(BEGINNINGS)
         for file, header in HEADERS.items():
             if _read_between(path / file, 0, len(header)) != header:
                 return [], f"{path / file} is damaged: it does not begin with its header"
@@ -259,9 +257,8 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
                 end, digest = part.files[file]
                 data = _read_between(path / file, begin[file], end)
                 if hashlib.sha256(data).hexdigest() != digest:
-                    return parts[
-                        :number
-                    ], f"{path / file} is damaged: seed {part.summary['seed']} is not as it was written"
+                    damage = f"{path / file} is damaged: seed {part.summary['seed']} is not as it was written"
+                    return parts[:number], damage
                 begin[file] = end
     return parts, None
 
@@ -305,6 +302,9 @@ HEADERS = {
     TRANSITIONS_FILE: _gzipped(_csv([TRANSITION_COLUMNS])),
 }
 """How the files begin that every run has; the others come with their first rows."""
+
+BEGINNINGS = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+"""Where the rows of the first seed begin."""
 
 
 @cache
