@@ -103,11 +103,10 @@ def _open_folder(environment: str, options: dict[str, Any], stack: ExitStack) ->
 
 
 def _check(options: dict[str, Any]) -> None:
-    for name in ("seeds", "episodes"):
-        if options[name] < 1:
-            raise click.UsageError(f"--{name} must be at least 1, got {options[name]}")
-    if options["seed"] < 0:
-        raise click.UsageError(f"--seed must be 0 or more, got {options['seed']}")
+    from qposterior.checks import check_count
+
+    for name, least in (("seeds", 1), ("episodes", 1), ("seed", 0)):
+        check_count(f"--{name}", options[name], least)
     if options["resume"] and options["out"] is None:
         raise click.UsageError("--resume goes on with the run in a directory: give it with --out DIR")
     if options["resume"] and options["force"]:
@@ -173,7 +172,7 @@ def _make_agent(world: World, options: dict[str, Any], seed: int) -> Agent:
 
 def _describe(run: Run, agent: Any) -> str:
     """Return how learning goes: regret, pairs seen, the sampler's state."""
-    seen = sum(row["new_pairs"] for row in run.rows)
+    seen = 0 if run.seen is None else run.seen.sum()
     text = f"seed {run.seed}  episode {len(run.rows)}  regret {sum(run.regret):8.2f}  pairs seen {seen}"
     numbers = agent.progress() if hasattr(agent, "progress") else {}
     return text + "".join(f"  {name} {value:.3g}" for name, value in numbers.items())

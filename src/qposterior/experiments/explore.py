@@ -277,7 +277,7 @@ def explore(
 
     Regret needs the truth. Where there is no table, or one without a unique solution, it is nan; returns are known.
     """
-    _check_call(agent, episodes, seed, depth, callback, after)
+    _check_call(agent, episodes=episodes, seed=seed, depth=depth, callback=callback, after=after)
     if timeout is not None:
         check_number("timeout in seconds", timeout, "[0, inf]")
     stop_at = np.inf if timeout is None else time.perf_counter() + timeout
@@ -296,7 +296,7 @@ def explore(
         agent.stop_at = stop_at
     for episode in range(len(run.rows) + 1, len(run.rows) + episodes + 1):
         started = time.perf_counter()
-        played = _play_episode(agent, world, rng, seen, stop_at)
+        played = _play_episode(agent, world, rng, seen=seen, stop_at=stop_at)
         if played is None:
             run.is_timed_out = True
             break
@@ -318,7 +318,7 @@ def explore(
     return run
 
 
-def _check_call(agent: Any, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
+def _check_call(agent: Any, *, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
     lacks = [name for name in AGENT_NEEDS if not hasattr(agent, name)]
     if lacks or isinstance(agent, type):
         raise InvalidInputError(
@@ -341,7 +341,7 @@ Step = tuple[int, int, float, int, int]
 
 
 def _play_episode(
-    agent: Agent, world: World, rng: np.random.Generator, seen: BoolArray, stop_at: float
+    agent: Agent, world: World, rng: np.random.Generator, *, seen: BoolArray, stop_at: float
 ) -> tuple[dict[str, Any], list[Step]] | None:
     """Play one episode, mark the pairs it saw in `seen`, and return what it was worth with its steps.
 
@@ -359,7 +359,7 @@ def _play_episode(
         action = agent.act(state)
         pair = world.space.pair(state, action)
         next_state, reward, terminated = world.simulator.step(action)
-        agent.observe(_observation(agent, world, pair, (state, action, reward, next_state, terminated)))
+        agent.observe(_observation(agent, world, (state, action, reward, next_state, terminated), pair=pair))
         if truth is not None:
             largest_gap = max(largest_gap, float(truth.value[state] - truth.pair_q[pair]))
         new_pairs += not seen[pair]
@@ -381,7 +381,7 @@ def _play_episode(
     return row, steps
 
 
-def _observation(agent: Agent, world: World, pair: int, step: tuple[int, int, float, int, bool]) -> Observation:
+def _observation(agent: Agent, world: World, step: tuple[int, int, float, int, bool], *, pair: int) -> Observation:
     """Return what the agent is told: the row and the mean reward only where it may know them."""
     names = ("state", "action", "reward", "next_state", "terminated")
     told: dict[str, Any] = dict(zip(names, step, strict=True))
