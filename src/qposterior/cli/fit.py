@@ -63,7 +63,6 @@ def fit_command(log: Path, **options: Any) -> None:
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
-    from qposterior.report.fit_report import write_fit_report
     from qposterior.world.files import locked
 
     _check_column_names(options["columns"])
@@ -96,13 +95,8 @@ def fit_command(log: Path, **options: Any) -> None:
             policies=options["policies"],
             progress_fn=partial(_show_rounds if settings.chosen_method == "q" else _show_models, progress),
         )
-
-        def write_page(folder: Path) -> None:
-            with unless_missing("report page"):
-                write_fit_report(found, folder)
-
         if out is not None:
-            save_fit(found, out, settings, sources=sources, page_fn=write_page)
+            save_fit(found, out, settings, sources=sources, page_fn=partial(_write_page, found))
         answer = found.to_dict()  # policies are chosen and valued here, under the sign of life
     write_json(answer, target, indent=1)
     if target != "-":
@@ -169,6 +163,13 @@ def _show_rounds(progress: Progress, done: int, most: int) -> None:
 def _show_models(progress: Progress, done: int, most: int) -> None:
     words = f"drawing models and solving them: {done / most:.0%}"
     progress.show("choosing a policy, and valuing it" if done == most else words, done, most)
+
+
+def _write_page(found: Any, folder: Path) -> None:
+    from qposterior.report.fit_report import write_fit_report
+
+    with unless_missing("report page"):
+        write_fit_report(found, folder)
 
 
 def _print(found: Any) -> None:

@@ -31,7 +31,7 @@ from qposterior.checks import (
 )
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
 from qposterior.experiments.explore import Run, explore, named_world
-from qposterior.experiments.run_directory import SETTINGS_FILE, versions
+from qposterior.experiments.run_directory import SETTINGS_FILE, check_same_settings, versions
 from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
@@ -281,13 +281,7 @@ def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     known = {spec.key: _as_json(spec) for spec in before["runs"]}
     for spec in grid:
         wanted = _as_json(spec)
-        had = known.setdefault(spec.key, wanted)
-        if had != wanted:
-            changed = next(name for name in wanted if had.get(name) != wanted[name])
-            raise InvalidInputError(
-                f"{folder} has runs with {changed}={had.get(changed)!r}, not {wanted[changed]!r}; give the same "
-                "settings to go on with it, or choose another directory"
-            )
+        check_same_settings(folder, "runs", had=known.setdefault(spec.key, wanted), wanted=wanted)
     now, then = versions(), before["versions"]
     earlier_versions = before["earlier_versions"] + ([] if then in (None, now) else [then])
     record = {"runs": list(known.values()), "versions": now, "earlier_versions": earlier_versions}

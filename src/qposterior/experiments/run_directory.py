@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -186,12 +186,8 @@ class RunDirectory:
         before = read_record(self.path / SETTINGS_FILE, "the settings of a run")
         with reading(self.path / SETTINGS_FILE, "the settings of a run"):
             had, earlier = dict(before["settings"]), list(before.get("earlier_versions", []))
-        for name, value in wanted["settings"].items():
-            if name not in MAY_CHANGE and had.get(name) != value:
-                raise InvalidInputError(
-                    f"{self.path} has a run with {name}={had.get(name)!r}, not {value!r}; give the same settings to go "
-                    "on with it, or choose another directory"
-                )
+        kept = {name: value for name, value in wanted["settings"].items() if name not in MAY_CHANGE}
+        check_same_settings(self.path, "a run", had=had, wanted=kept)
         parts, damage = _whole_parts(self.path)
         if damage is not None:
             logger.warning("%s; run again from there", damage)
@@ -235,6 +231,16 @@ def check_folder(path: Path, *, force: bool, resume: bool) -> None:
         raise InvalidInputError(f"{path} holds files that no run wrote ({foreign[0]}, …); --force only replaces a run")
     if resume and (path / SETTINGS_FILE).exists() and not (path / PROGRESS_FILE).exists():
         raise InvalidInputError(f"{path} holds a run of an earlier version, which cannot be gone on with; pass --force")
+
+
+def check_same_settings(folder: Path, what: str, *, had: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise unless what a folder holds was made with the settings that are wanted now: nothing is mixed in."""
+    for name, value in wanted.items():
+        if had.get(name) != value:
+            raise InvalidInputError(
+                f"{folder} has {what} with {name}={had.get(name)!r}, not {value!r}; give the same settings to go "
+                "on with it, or choose another directory"
+            )
 
 
 def _clear(path: Path) -> None:
