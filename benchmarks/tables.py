@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qposterior.experiments.compare import Comparison, RunSpec, read_comparison, run_grid
+from qposterior.experiments.compare import Comparison, read_comparison, run_grid
 from qposterior.experiments.metrics import bsuite_learning_time
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import summarise_runs
 from qposterior.report.compare_report import learning_time_figure, scaling_laws
 from qposterior.report.figures import to_png

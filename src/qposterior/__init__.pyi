@@ -14,11 +14,11 @@ from .inference.chains import HMCSettings as HMCSettings
 from .inference.smc.annealed import AnnealedSettings as AnnealedSettings
 from .inference.smc.one_look import OneLookSettings as OneLookSettings
 from .inference.smc.one_step import MoveSettings as MoveSettings
-from .logs.choices import FitSettings as FitSettings
 from .logs.columns import Columns as Columns
 from .logs.files import Policy as Policy
 from .logs.fit import Fit as Fit
 from .logs.fit import fit as fit
+from .logs.settings import FitSettings as FitSettings
 from .model.model_prior import ModelPrior as ModelPrior
 from .model.noise import Noise as Noise
 from .model.noise import NoiseModel as NoiseModel

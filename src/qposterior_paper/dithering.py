@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import kaplan_meier_median
 from qposterior.report.figures import AGENT_COLOURS
 from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep

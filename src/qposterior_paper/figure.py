@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from qposterior.errors import InvalidInputError
-from qposterior.experiments.compare import Comparison, RunSpec, run_grid
+from qposterior.experiments.compare import Comparison, run_grid, show_runs
 from qposterior.experiments.run_directory import versions
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import OTHER_COLOUR, import_pyplot, save_figure, tidy
 from qposterior.storage import read_record, reading, write_atomically, write_record
@@ -106,7 +106,8 @@ def read_figure(path: Path) -> dict[str, Any]:
 def sweep(size: Size, name: str, specs: Sequence[RunSpec]) -> Comparison:
     """Run the runs of a long figure into a store of its own, which an interrupted figure goes on with."""
     folder = size.folder / ("stores-quick" if size.quick else "stores") / name
-    found = run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=_report)
+    with show_runs() as show_fn:
+        found = run_grid(specs, out=folder, workers=size.workers, resume=True, progress_fn=show_fn)
     # A store may hold more than was asked for; the figure is of what was asked for.
     keys = [spec.key for spec in specs]
     runs, episodes = (rows[with_keys(rows, keys)] for rows in (found.runs, found.episodes))
@@ -149,11 +150,3 @@ def describe_ends(table: pd.DataFrame, form: str) -> str:
     return ", ".join(
         f"{label} {row['cumulative_regret']:{form}} ± {row['half_width']:{form}}" for label, row in ends.iterrows()
     )
-
-
-def _report(done: int, total: int, row: dict[str, Any]) -> None:
-    text = f"{done}/{total}  {row['agent']} depth {row['depth']} seed {row['seed']}: {row.get('learning_time') or '–'}"
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="" if done < total else "\n", file=sys.stderr, flush=True)
-    elif done % 20 == 0 or done == total:
-        print(text, file=sys.stderr, flush=True)

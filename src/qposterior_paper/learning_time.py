@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import censored_times, scaling_law, summarise_runs
 from qposterior.report.figures import AGENT_COLOURS, OTHER_COLOUR
 from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep

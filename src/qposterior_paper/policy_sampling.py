@@ -11,7 +11,7 @@ import pandas as pd
 from qposterior.api import posterior
 from qposterior.environments.bandit import bandit
 from qposterior.environments.deep_sea import deep_sea
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import summarise_runs
 from qposterior.world.experience import Experience
 from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep

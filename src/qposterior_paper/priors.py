@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from qposterior.environments.random_mdp import random_mdp
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior, prior_to_dict
 from qposterior.world.arrays import FloatArray
 from qposterior.world.mdp import FiniteMDP

@@ -9,7 +9,7 @@ import pandas as pd
 
 from qposterior.agents.registry import find_agent
 from qposterior.errors import MissingExtraError
-from qposterior.experiments.compare import RunSpec
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.report.figures import AGENT_COLOURS
 from qposterior.world.arrays import FloatArray
 from qposterior_paper.figure import Made, PaperFigure, Size, cumulative, describe_ends, draw_curves, draw_panels, sweep

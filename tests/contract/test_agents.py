@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import qposterior as qp
-from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, Observation
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
+from qposterior.agents.protocol import Agent, Observation
 from qposterior.agents.registry import AGENTS
 from qposterior.experiments.explore import make_world, spawn_seeds
 
@@ -351,3 +352,11 @@ def test_an_agent_that_counts_is_saved_and_goes_on_byte_for_byte(tmp_path):
     loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
     one, two = (qp.explore(a, world, episodes=4, after=first).transitions for a in (agent, loaded))
     assert one == two
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("bootstrapped-dqn-no-prior", {"prior_scale": 1.0}), ("abrl-paper", {"inference": "fixed"})]
+)
+def test_what_makes_an_agent_itself_cannot_be_set_otherwise(name, options):
+    with pytest.raises(qp.InvalidInputError, match=f"multiple values for keyword argument '{next(iter(options))}'"):
+        qp.make_agent(name, qp.make_environment("two-state"), horizon=5, **options)

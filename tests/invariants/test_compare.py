@@ -175,7 +175,8 @@ def has_processes(group):
 
 def test_a_timeout_does_not_wait_for_the_end_of_an_episode(monkeypatch):
     from qposterior.environments.simulator import TableSimulator
-    from qposterior.experiments.compare import RunSpec, run_one
+    from qposterior.experiments.compare import run_one
+    from qposterior.experiments.run_spec import RunSpec
 
     step = TableSimulator.step
 
@@ -279,7 +280,8 @@ def test_runs_that_have_not_learned_are_censored_where_they_could_have_shown_it(
 
 
 def test_labels_tell_runs_of_one_agent_apart_and_keys_pick_them_out(tmp_path):
-    from qposterior.experiments.compare import RunSpec, run_grid
+    from qposterior.experiments.compare import run_grid
+    from qposterior.experiments.run_spec import RunSpec
     from qposterior.experiments.store import with_keys
 
     grid = [

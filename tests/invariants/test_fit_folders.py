@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import qposterior as qp
 from damage import damaged, line_of
-from qposterior.cli import progress
+from qposterior import progress
 from qposterior.cli.main import cli
 from qposterior.logs import files
 from qposterior.logs.files import load_fit, load_sums

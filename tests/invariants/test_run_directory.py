@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 import qposterior as qp
 from damage import damaged, line_of
+from qposterior import progress
 from qposterior.cli import explore as module
-from qposterior.cli import progress
 from qposterior.cli.main import cli
 from qposterior.experiments import run_directory
 from qposterior.experiments.explore import make_world

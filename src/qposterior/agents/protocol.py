@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
 from qposterior.checks import check_choice
 from qposterior.world.arrays import IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.sums import Row
-
-TRANSITION_KNOWLEDGE = ("known", "revealed", "dirichlet")
-"""The table beforehand · the row of a pair on its first visit · counts of successors only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

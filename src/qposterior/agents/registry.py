@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from qposterior.agents.bayesian_q_learning import BayesianQLearningAgent
 from qposterior.agents.bootstrapped_dqn import BootstrappedDQNAgent
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
 from qposterior.agents.posterior_sampling import PosteriorSamplingAgent
-from qposterior.agents.protocol import TRANSITION_KNOWLEDGE, Agent, check_transitions
+from qposterior.agents.protocol import Agent, check_transitions
 from qposterior.agents.psrl import PSRLAgent
 from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
 from qposterior.agents.q_learning import QLearningAgent
@@ -27,49 +29,24 @@ from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
 
+MODEL = ("horizon", "table", "rewards")
+"""What agents that plan in a model of the problem must be given."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntry:
     """How an agent is made."""
 
     make_fn: Callable[..., Agent]
-    transitions: str  # what it is told of the transitions unless said otherwise
-    needs: tuple[str, ...]  # what it must be given besides the space: horizon, table, max_reward, rewards
     summary: str
+    options: dict[str, Any] = field(default_factory=dict)  # what makes it this agent and no other of its class
+    transitions: str = "revealed"  # what it is told of the transitions unless said otherwise
     knowledge: tuple[str, ...] = TRANSITION_KNOWLEDGE  # the kinds of transitions it can work with
-    modules: tuple[str, ...] = ()  # what the optional dependencies in `extra` must provide
-    extra: str = ""
+    needs: tuple[str, ...] = ()  # what it must be given besides the space: horizon, table, max_reward, rewards
     uses: tuple[str, ...] = ()  # what it is given where that is known
     takes_prior: bool = False
-
-
-def _sampling_entry(inference: str, summary: str) -> AgentEntry:
-    """Return the entry of a posterior-sampling agent by how it keeps its posterior up to date."""
-
-    def make(space: StateActionSpace, **settings: Any) -> Agent:
-        if isinstance(settings.get("prior"), RewardPrior):
-            raise InvalidInputError("a RewardPrior needs no sampler: use the agent abrl")
-        return PosteriorSamplingAgent(space, inference=inference, **settings)
-
-    return AgentEntry(
-        make_fn=make,
-        transitions="revealed",
-        needs=("rewards",),
-        summary=summary,
-        knowledge=("known", "revealed"),
-        takes_prior=True,
-    )
-
-
-def _bootstrapped_entry(name: str, prior_scale: float, summary: str) -> AgentEntry:
-    def make(space: StateActionSpace, **settings: Any) -> Agent:
-        agent = BootstrappedDQNAgent(space, **({"prior_scale": prior_scale} | settings))
-        agent.name = name
-        return agent
-
-    return AgentEntry(
-        make_fn=make, transitions="revealed", needs=(), summary=summary, modules=("jax", "optax"), extra="deep"
-    )
+    modules: tuple[str, ...] = ()  # what the optional dependencies in `extra` must provide
+    extra: str = ""
 
 
 def _make_abrl(
@@ -78,96 +55,88 @@ def _make_abrl(
     prior: Prior | None = None,
     horizon: int,
     table: TransitionTable | None,
-    rewards: str,
-    transitions: str,
-    seed: object,
     **settings: Any,
 ) -> Agent:
     """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models."""
     if not isinstance(prior, RewardPrior):
-        return PosteriorSamplingAgent(
-            space, prior=prior, rewards=rewards, transitions=transitions, seed=seed, **settings
-        )
+        return PosteriorSamplingAgent(space, prior=prior, **settings)
     if prior.upper is not None:
         raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
     settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate
     settings.setdefault("successors", "unmet")  # fewer episodes than "uniform" (docs/agents.md)
-    agent = DeterministicPSRLAgent(
-        space,
-        reward_mean=prior.mean,
-        reward_scale=prior.scale,
-        horizon=horizon,
-        table=table,
-        rewards=rewards,
-        transitions=transitions,
-        seed=seed,
-        **settings,
-    )
+    settings |= {"horizon": horizon, "table": table}
+    agent = DeterministicPSRLAgent(space, reward_mean=prior.mean, reward_scale=prior.scale, **settings)
     agent.name = "abrl"
     return agent
 
 
+_sampling_entry = partial(
+    AgentEntry,
+    make_fn=PosteriorSamplingAgent,
+    knowledge=("known", "revealed"),
+    needs=("rewards",),
+    takes_prior=True,
+)
+_bootstrapped_entry = partial(AgentEntry, make_fn=BootstrappedDQNAgent, modules=("jax", "optax"), extra="deep")
+
 AGENTS: dict[str, AgentEntry] = {
     "abrl": AgentEntry(
         make_fn=_make_abrl,
-        transitions="revealed",
-        needs=("horizon", "table", "rewards"),
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
+        needs=MODEL,
         takes_prior=True,
     ),
     "abrl-paper": _sampling_entry(
-        "adaptive", "the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances"
+        summary="the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances",
+        options={"inference": "adaptive"},
     ),
-    "abrl-fixed": _sampling_entry("fixed", "the paper's non-adaptive variant: one tolerance, found by a pilot run"),
-    "abrl-exact": _sampling_entry("exact", "acts on draws of the enumerated posterior; tiny problems only"),
-    "random": AgentEntry(
-        make_fn=RandomAgent, transitions="revealed", needs=(), summary="uniform over the admissible actions"
+    "abrl-fixed": _sampling_entry(
+        summary="the paper's non-adaptive variant: one tolerance, found by a pilot run", options={"inference": "fixed"}
     ),
-    "q-learning": AgentEntry(
-        make_fn=QLearningAgent, transitions="revealed", needs=(), summary="tabular Q-learning, ε-greedy"
+    "abrl-exact": _sampling_entry(
+        summary="acts on draws of the enumerated posterior; tiny problems only", options={"inference": "exact"}
     ),
+    "random": AgentEntry(make_fn=RandomAgent, summary="uniform over the admissible actions"),
+    "q-learning": AgentEntry(make_fn=QLearningAgent, summary="tabular Q-learning, ε-greedy"),
     "r-max": AgentEntry(
         make_fn=RMaxAgent,
-        transitions="known",
-        needs=("horizon", "table", "rewards", "max_reward"),
         summary="optimism: what has not been seen pays the most there is",
+        transitions="known",
+        needs=(*MODEL, "max_reward"),
     ),
     "psrl": AgentEntry(
         make_fn=PSRLAgent,
-        transitions="dirichlet",
-        needs=("horizon", "table", "rewards"),
         summary="posterior sampling of models: Dirichlet rows, Normal-Gamma rewards, observations counted 10 times",
+        transitions="dirichlet",
+        needs=MODEL,
     ),
     "rlsvi": AgentEntry(
         make_fn=RLSVIAgent,
-        transitions="dirichlet",
-        needs=("horizon", "table", "rewards"),
         summary="randomised least-squares value iteration, tabular",
+        transitions="dirichlet",
+        needs=MODEL,
     ),
     "ucbvi": AgentEntry(
         make_fn=UCBVIAgent,
-        transitions="dirichlet",
-        needs=("horizon", "table", "rewards", "max_reward"),
         summary="optimistic value iteration with a Hoeffding bonus",
+        transitions="dirichlet",
+        needs=(*MODEL, "max_reward"),
         uses=("min_reward",),
     ),
     "bayesian-q-learning": AgentEntry(
         make_fn=BayesianQLearningAgent,
-        transitions="revealed",
-        needs=(),
         summary="Normal-Gamma beliefs about returns, updated by moments (Dearden et al. 1998)",
     ),
     "bootstrapped-dqn": _bootstrapped_entry(
-        "bootstrapped-dqn", 5.0, "an ensemble of 20 Q-networks with randomised prior functions; one head an episode"
+        summary="an ensemble of 20 Q-networks with randomised prior functions; one head an episode"
     ),
     "bootstrapped-dqn-no-prior": _bootstrapped_entry(
-        "bootstrapped-dqn-no-prior", 0.0, "the same ensemble without prior functions"
+        summary="the same ensemble without prior functions", options={"prior_scale": 0.0}
     ),
     "psrl-deterministic": AgentEntry(
         make_fn=DeterministicPSRLAgent,
-        transitions="revealed",
-        needs=("horizon", "table", "rewards"),
         summary="posterior sampling of models in which one look settles a pair",
+        needs=MODEL,
     ),
 }
 
@@ -233,6 +202,9 @@ def make_agent(
         )
     settings = {need: given[need] for need in (*entry.needs, *entry.uses) if need in given} | options
     try:
-        return entry.make_fn(space, transitions=transitions, seed=seed, **settings)
+        agent = entry.make_fn(space, transitions=transitions, seed=seed, **entry.options, **settings)
     except TypeError as error:
         raise InvalidInputError(f"agent {name!r}: {error}") from error
+    if entry.options:
+        agent.name = name
+    return agent

@@ -2,56 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from qposterior.cli.progress import json_path, plain_lines
+from qposterior.agents.knowledge import TRANSITION_KNOWLEDGE
+from qposterior.cli.options import parse_options, parse_prior
+from qposterior.cli.output import json_path, print_table, unless_missing, write_json
+from qposterior.progress import show_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from qposterior.agents.protocol import Agent
     from qposterior.experiments.explore import Run, World
     from qposterior.experiments.run_directory import RunDirectory
-
-
-class Settings(dict[str, Any]):
-    """KEY=VALUE options, read as numbers, booleans or text."""
-
-
-def parse_options(_context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> Settings:
-    """Return the dictionary of repeated KEY=VALUE options."""
-    settings = Settings()
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.isidentifier():
-            raise click.UsageError(f"--{parameter.name} takes KEY=VALUE, got {pair!r}")
-        try:
-            settings[key] = json.loads(text)
-        except json.JSONDecodeError:
-            settings[key] = text
-    return settings
-
-
-def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Any:
-    """Return the prior of NAME:KEY=VALUE,…"""
-    if text is None:
-        return None
-    from qposterior.errors import unknown_name
-    from qposterior.model.prior import PRIORS
-
-    name, _, rest = text.partition(":")
-    if name not in PRIORS:
-        raise unknown_name("prior", name, PRIORS)
-    pairs = dict(part.partition("=")[::2] for part in rest.split(",") if part)
-    try:
-        return PRIORS[name](**{key: json.loads(value) for key, value in pairs.items()})
-    except (TypeError, json.JSONDecodeError) as error:
-        raise click.UsageError(f"--prior {text}: {error}") from error
+    from qposterior.progress import Progress
 
 
 @click.command("explore", short_help="Let an agent explore an environment.")
@@ -62,9 +28,7 @@ def parse_prior(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--until", type=click.Choice(["learned"]), help="End a seed at its learning time.")
 @click.option("--seeds", type=int, default=1, show_default=True, help="How many seeds.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed.")
-@click.option(
-    "--transitions", type=click.Choice(["known", "revealed", "dirichlet"]), help="What the agent is told of them."
-)
+@click.option("--transitions", type=click.Choice(TRANSITION_KNOWLEDGE), help="What the agent is told of them.")
 @click.option("--particles", type=int, help="Particles of an agent that samples the posterior.")
 @click.option("--prior", callback=parse_prior, help="NAME or NAME:KEY=VALUE,… (see `qposterior list priors`).")
 @click.option("--discount", type=float, help="Discount of a Gymnasium environment (default 1).")
@@ -94,24 +58,19 @@ def explore_command(environment: str, **options: Any) -> None:
     Ctrl-C and SIGTERM keep the episodes that were finished. --resume keeps the finished seeds and runs the others: the
     files are then those of a run that was never interrupted.
     """
-    from qposterior.experiments.explore import named_world
-    from qposterior.storage import write_atomically
+    from qposterior.experiments.explore import stored_world
 
     _check(options)
-    world = named_world(
-        environment,
-        options["env_option"],
-        depth=options["depth"],
-        cap=options["max_steps"],
-        discount=options["discount"],
-    )
+    world = stored_world({"environment": environment} | options)
     _make_agent(world, options, options["seed"])  # a bad agent or option is found before anything is written
     target = json_path(options["json_target"], force=options["force"])
     with ExitStack() as stack:
         folder = _open_folder(environment, options, stack)
         runs = [] if folder is None else folder.runs(world)
         try:
-            _run_seeds(world, options, runs, folder)
+            with show_progress("starting") as progress:
+                for seed in range(options["seed"] + len(runs), options["seed"] + options["seeds"]):
+                    _run_seed(world, options, seed=seed, runs=runs, folder=folder, progress=progress)
         finally:
             if folder is not None and runs:
                 _draw(folder, runs, world)
@@ -120,11 +79,7 @@ def explore_command(environment: str, **options: Any) -> None:
 
             for run in runs:
                 write_events(folder.path, run.rows, replace=True)
-    summaries = json.dumps([run.summary() for run in runs], indent=2)
-    if target == "-":
-        click.echo(summaries)
-    elif target is not None:
-        write_atomically(Path(target), summaries + "\n")
+    write_json([run.summary() for run in runs], target, indent=2)
     if target != "-":
         _print_table(runs, world)
         if folder is not None:
@@ -148,11 +103,10 @@ def _open_folder(environment: str, options: dict[str, Any], stack: ExitStack) ->
 
 
 def _check(options: dict[str, Any]) -> None:
-    for name in ("seeds", "episodes"):
-        if options[name] < 1:
-            raise click.UsageError(f"--{name} must be at least 1, got {options[name]}")
-    if options["seed"] < 0:
-        raise click.UsageError(f"--seed must be 0 or more, got {options['seed']}")
+    from qposterior.checks import check_count
+
+    for name, least in (("seeds", 1), ("episodes", 1), ("seed", 0)):
+        check_count(f"--{name}", options[name], least)
     if options["resume"] and options["out"] is None:
         raise click.UsageError("--resume goes on with the run in a directory: give it with --out DIR")
     if options["resume"] and options["force"]:
@@ -167,127 +121,87 @@ def _check(options: dict[str, Any]) -> None:
         import_writer()
 
 
-def _run_seeds(world: World, options: dict[str, Any], runs: list[Run], folder: RunDirectory | None) -> None:
-    """Run one seed after the other; what an interruption leaves of a seed is kept too."""
+def _run_seed(
+    world: World,
+    options: dict[str, Any],
+    *,
+    seed: int,
+    runs: list[Run],
+    folder: RunDirectory | None,
+    progress: Progress,
+) -> None:
+    """Run one seed and add it to the others; what an interruption leaves of it is kept too."""
     from qposterior.experiments.beliefs import Beliefs
     from qposterior.experiments.explore import explore
 
-    with _progress(options) as report:
-        for seed in range(options["seed"] + len(runs), options["seed"] + options["seeds"]):
-            agent = _make_agent(world, options, seed)
-            latest: list[Run] = []
-            is_finished = False
-            beliefs = Beliefs(space=world.space, seed=seed)
+    agent, beliefs = _make_agent(world, options, seed), Beliefs(space=world.space, seed=seed)
+    latest: list[Run] = []
+    is_finished = False
 
-            def after_episode(
-                run: Run, latest: list[Run] = latest, agent: Any = agent, beliefs: Beliefs = beliefs
-            ) -> None:
-                latest[:] = [run]
-                if folder is not None:
-                    beliefs.record(agent)
-                report(run, agent)
+    def after_episode(run: Run) -> None:
+        latest[:] = [run]
+        if folder is not None:
+            beliefs.record(agent)
+        done = (seed - options["seed"]) * options["episodes"] + len(run.rows)
+        progress.show(_describe(run, agent), done, options["seeds"] * options["episodes"], with_time=True)
 
-            try:
-                explore(
-                    agent,
-                    world,
-                    episodes=options["episodes"],
-                    seed=seed,
-                    depth=options["depth"],
-                    until_learned=options["until"] == "learned",
-                    keep_transitions=folder is not None,
-                    callback=after_episode,
-                )
-                is_finished = True
-            finally:
-                runs += latest
-                if folder is not None and latest:
-                    beliefs.finish(agent)
-                    folder.add(latest[0], beliefs, is_finished=is_finished)
+    try:
+        explore(
+            agent,
+            world,
+            episodes=options["episodes"],
+            seed=seed,
+            depth=options["depth"],
+            until_learned=options["until"] == "learned",
+            keep_transitions=folder is not None,
+            callback=after_episode,
+        )
+        is_finished = True
+    finally:
+        runs += latest
+        if folder is not None and latest:
+            beliefs.finish(agent)
+            folder.add(latest[0], beliefs, is_finished=is_finished)
 
 
-def _make_agent(world: World, options: dict[str, Any], seed: int) -> Any:
-    from qposterior.agents.registry import find_agent, make_agent
-    from qposterior.experiments.explore import spawn_seeds
-
-    name = options["agent_name"]
-    find_agent(name)
-    return make_agent(
-        name,
-        world.problem,
-        horizon=world.cap,
-        transitions=options["transitions"],
-        seed=spawn_seeds(seed)[1],
-        **_agent_settings(options),
-    )
+def _make_agent(world: World, options: dict[str, Any], seed: int) -> Agent:
+    given = {name: options[name] for name in ("particles", "prior") if options[name] is not None}
+    given |= options["agent_option"]
+    return world.make_agent(options["agent_name"], seed=seed, transitions=options["transitions"], **given)
 
 
-def _agent_settings(options: dict[str, Any]) -> dict[str, Any]:
-    given: dict[str, Any] = {name: options[name] for name in ("particles", "prior") if options[name] is not None}
-    return given | dict(options["agent_option"])
-
-
-@contextmanager
-def _progress(options: dict[str, Any]) -> Iterator[Callable[[Run, Any], None]]:
-    """Yield what is called after each episode and shows how learning goes: regret, pairs seen, the sampler's state."""
-    words, seen = ["starting"], [0]
-
-    def describe(run: Run, agent: Any) -> str:
-        seen[:] = [run.rows[-1]["new_pairs"] + (seen[0] if len(run.rows) > 1 else 0)]
-        text = f"seed {run.seed}  episode {len(run.rows)}  regret {sum(run.regret):8.2f}  pairs seen {seen[0]}"
-        if hasattr(agent, "progress"):
-            text += "".join(f"  {name} {value:.3g}" for name, value in agent.progress().items())
-        return text
-
-    if not sys.stderr.isatty():
-        with plain_lines(lambda: words[0]):
-            yield lambda run, agent: words.__setitem__(0, describe(run, agent))
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=options["seeds"] * options["episodes"])
-
-        def report(run: Run, agent: Any) -> None:
-            finished = (run.seed - options["seed"]) * options["episodes"]
-            bar.update(task, completed=finished + len(run.rows), description=describe(run, agent))
-
-        yield report
+def _describe(run: Run, agent: Any) -> str:
+    """Return how learning goes: regret, pairs seen, the sampler's state."""
+    seen = 0 if run.seen is None else run.seen.sum()
+    text = f"seed {run.seed}  episode {len(run.rows)}  regret {sum(run.regret):8.2f}  pairs seen {seen}"
+    numbers = agent.progress() if hasattr(agent, "progress") else {}
+    return text + "".join(f"  {name} {value:.3g}" for name, value in numbers.items())
 
 
 def _draw(folder: RunDirectory, runs: list[Run], world: World) -> None:
-    """Write the report, unless an extra is missing: the rows are worth keeping without their pictures."""
-    from qposterior.errors import MissingExtraError
     from qposterior.report.explore_report import write_explore_report
 
-    try:
+    with unless_missing("report"):
         write_explore_report(folder.path, [run for run in runs if run.rows], world)
-    except MissingExtraError as error:
-        click.echo(f"qposterior: no report: {error}", err=True)
 
 
 def _print_table(runs: list[Run], world: World) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{runs[0].agent} on {world.name}", title_justify="left")
-    for column in ("seed", "episodes", "found", "learned", "regret", "updates", "cut off", "seconds"):
-        table.add_column(column, justify="right")
+    rows = []
     for run in runs:
         row = run.summary()
-        table.add_row(
-            str(row["seed"]),
-            str(row["episodes"]),
-            _or_dash(row["found_episode"]),
-            _or_dash(row["learning_time"]),
-            "–" if row["cumulative_regret"] is None else f"{row['cumulative_regret']:.2f}",
-            str(row["posterior_updates"]),
-            str(sum(not r["reached_goal"] for r in run.rows)),
-            f"{row['seconds']:.2f}",
+        rows.append(
+            {
+                "seed": row["seed"],
+                "episodes": row["episodes"],
+                "found": _or_dash(row["found_episode"]),
+                "learned": _or_dash(row["learning_time"]),
+                "regret": "–" if row["cumulative_regret"] is None else f"{row['cumulative_regret']:.2f}",
+                "updates": row["posterior_updates"],
+                "cut off": sum(not one["reached_goal"] for one in run.rows),
+                "seconds": f"{row['seconds']:.2f}",
+            }
         )
-    Console(width=None if sys.stdout.isatty() else 100).print(table)
+    print_table(f"{runs[0].agent} on {world.name}", rows)
 
 
 def _or_dash(value: int | None) -> str:

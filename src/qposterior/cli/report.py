@@ -53,7 +53,7 @@ def _fit(folder: Path) -> Path | None:
 
 
 def _exploration(folder: Path) -> Path | None:
-    from qposterior.experiments.explore import named_world
+    from qposterior.experiments.explore import stored_world
     from qposterior.experiments.run_directory import EPISODES_FILE, SETTINGS_FILE, RunDirectory
     from qposterior.report.explore_report import write_explore_report
     from qposterior.storage import locked, reading
@@ -64,13 +64,7 @@ def _exploration(folder: Path) -> Path | None:
         run = RunDirectory.open(folder)
         settings = run.settings
         with reading(folder / SETTINGS_FILE, "the settings of a run"):
-            world = named_world(
-                settings["environment"],
-                settings["env_option"],
-                depth=settings["depth"],
-                cap=settings["max_steps"],
-                discount=settings["discount"],
-            )
+            world = stored_world(settings)
         return write_explore_report(folder, run.runs(world), world)
 
 

@@ -11,41 +11,42 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qposterior.agents.protocol import check_transitions
-from qposterior.agents.registry import AGENTS, find_agent, make_agent
+from qposterior.agents.registry import AGENTS, find_agent
 from qposterior.checks import (
     check_callable,
     check_choice,
     check_count,
     check_list,
-    check_number,
     check_path,
     check_type,
     shown,
     whole,
 )
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
-from qposterior.experiments.explore import Run, explore, named_world, spawn_seeds
-from qposterior.experiments.run_directory import SETTINGS_FILE, versions
+from qposterior.experiments.explore import Run, explore, named_world
+from qposterior.experiments.run_directory import SETTINGS_FILE, check_same_settings, versions
+from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
+from qposterior.progress import show_progress
 from qposterior.storage import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
-ENGINES = ("local", "dask")
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
+Result = tuple[dict[str, Any], list[dict[str, Any]]]
+"""The row of a run and the rows of its episodes."""
 
 NO_WORKERS_AFTER = 60
 """Seconds within which a Dask scheduler must have a worker."""
@@ -54,37 +55,6 @@ OUR_FILES = (SETTINGS_FILE, STORE_FILE, f"{STORE_FILE}-wal", f"{STORE_FILE}-shm"
 
 KEPT = "finished runs are kept, --resume goes on"
 """What ends the message of an error in the middle of a comparison."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
-    """One run, as plain data that any worker can be sent."""
-
-    agent: str
-    environment: str
-    depth: int | None
-    seed: int
-    episodes: int = 1000
-    full: bool = False  # go on after the learning time
-    timeout: float | None = None  # seconds
-    transitions: str | None = None
-    prior: dict[str, Any] | None = None
-    env_options: dict[str, Any] = field(default_factory=dict)
-    agent_options: dict[str, Any] = field(default_factory=dict)
-    label: str | None = None  # what the agent is called in the tables, where one agent runs with several settings
-
-    def __post_init__(self) -> None:
-        check_count("episodes", self.episodes)
-        check_count("a seed", self.seed, 0)
-        if self.timeout is not None:
-            check_number("timeout in seconds", self.timeout, "(0, inf]")
-        if self.transitions is not None:
-            check_transitions(self.transitions)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells this run from all others in a store."""
-        return run_key(asdict(self) | {"agent": self.label or self.agent})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +73,7 @@ class Comparison:
         return Comparison(folder=self.folder, runs=runs, episodes=self.episodes[kept])
 
 
-def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def run_one(spec: RunSpec) -> Result:
     """Run one run and return its row and its episodes; an error or a timeout is a result too."""
     started, latest = time.perf_counter(), list[Run]()
 
@@ -115,15 +85,8 @@ def run_one(spec: RunSpec) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         world = named_world(spec.environment, spec.env_options, depth=spec.depth)
         world.is_quiet = True  # `make_grid` has said it
         prior = {} if spec.prior is None else {"prior": prior_from_dict(spec.prior)}
-        agent = make_agent(
-            spec.agent,
-            world.problem,
-            horizon=world.cap,
-            transitions=spec.transitions,
-            seed=spawn_seeds(spec.seed)[1],
-            **prior,
-            **spec.agent_options,
-        )
+        told: dict[str, Any] = {"seed": spec.seed, "transitions": spec.transitions}
+        agent = world.make_agent(spec.agent, **told, **prior, **spec.agent_options)
         run = explore(
             agent,
             world,
@@ -151,7 +114,7 @@ def make_grid(
     The options of `agent_options` that are named like an agent are dictionaries for that agent alone, the others are
     for all. A prior goes to the agents that take one.
     """
-    unknown = sorted(set(common) - {item.name for item in fields(RunSpec)} - {"prior"})
+    unknown = sorted(set(common) - {item.name for item in fields(RunSpec)})
     if unknown:
         raise unknown_name("option of a comparison", unknown[0], (item.name for item in fields(RunSpec)))
     agents = check_list("agents", agents, "names")
@@ -254,21 +217,31 @@ def run_grid(
         remove_leftovers(folder, OUR_FILES)
         _write_settings(folder, grid)  # refuses one run with two settings
         grid = list({spec.key: spec for spec in grid}.values())
-        store = Store(folder)
-        try:
+        with closing(Store(folder)) as store:
             damaged = store.damaged()
             if damaged:
                 logger.warning("%s; run again where asked for", _damage(folder, damaged))
                 store.drop(damaged)
             finished = store.finished()
             left = [spec for spec in grid if spec.key not in finished]
-            for done, (row, episodes) in enumerate(_results(left, engine, scheduler, workers), start=1):
+            results = ENGINES[engine](left, scheduler, workers) if left else ()
+            for done, (row, episodes) in enumerate(results, start=1):
                 store.add(row, episodes)
                 if progress_fn is not None:
                     progress_fn(len(grid) - len(left) + done, len(grid), row)
             return _read(folder, store)
-        finally:
-            store.close()
+
+
+@contextmanager
+def show_runs() -> Iterator[Callable[[int, int, dict[str, Any]], None]]:
+    """Yield a `progress_fn` that shows on stderr how far a comparison is, and how long it will still take."""
+    with show_progress("no run is finished yet") as progress:
+
+        def after_run(done: int, total: int, row: dict[str, Any]) -> None:
+            learned = row["status"] if row["status"] != "done" else f"learned {row.get('learning_time') or '–'}"
+            progress.show(f"{done}/{total}  {name_run(run_key(row))}: {learned}", done, total, with_time=True)
+
+        yield after_run
 
 
 def read_comparison(folder: str | Path) -> Comparison:
@@ -276,11 +249,8 @@ def read_comparison(folder: str | Path) -> Comparison:
     folder = Path(folder)
     if not (folder / STORE_FILE).exists():
         raise InvalidInputError(f"{folder} holds no comparison (no {STORE_FILE}); run `qposterior compare` first")
-    store = Store(folder)
-    try:
+    with closing(Store(folder)) as store:
         return _read(folder, store)
-    finally:
-        store.close()
 
 
 def _read(folder: Path, store: Store) -> Comparison:
@@ -311,13 +281,7 @@ def _write_settings(folder: Path, grid: Sequence[RunSpec]) -> None:
     known = {spec.key: _as_json(spec) for spec in before["runs"]}
     for spec in grid:
         wanted = _as_json(spec)
-        had = known.setdefault(spec.key, wanted)
-        if had != wanted:
-            changed = next(name for name in wanted if had.get(name) != wanted[name])
-            raise InvalidInputError(
-                f"{folder} has runs with {changed}={had.get(changed)!r}, not {wanted[changed]!r}; give the same "
-                "settings to go on with it, or choose another directory"
-            )
+        check_same_settings(folder, "runs", had=known.setdefault(spec.key, wanted), wanted=wanted)
     now, then = versions(), before["versions"]
     earlier_versions = before["earlier_versions"] + ([] if then in (None, now) else [then])
     record = {"runs": list(known.values()), "versions": now, "earlier_versions": earlier_versions}
@@ -338,15 +302,8 @@ def _as_json(spec: RunSpec) -> dict[str, Any]:
     return dict(json.loads(json.dumps(asdict(spec), default=str)))
 
 
-def _results(
-    specs: list[RunSpec], engine: str, scheduler: str | None, workers: int | None
-) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def _local_results(specs: list[RunSpec], _scheduler: str | None, workers: int | None) -> Iterator[Result]:
     """Yield the results of the runs as they finish."""
-    if not specs:
-        return
-    if engine == "dask":
-        yield from _dask_results(specs, scheduler, workers)
-        return
     joblib = import_module("joblib")
     if workers == 1 or os.cpu_count() == 1:
         # In this very process, whose number of threads is settled: the variables would come too late.
@@ -365,7 +322,7 @@ def _results(
             raise QPosteriorError(f"a worker died (out of memory, or killed by its environment); {KEPT}") from error
 
 
-def _run_in_worker(spec: RunSpec, parent: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _run_in_worker(spec: RunSpec, parent: int) -> Result:
     _end_with(parent)
     return run_one(spec)
 
@@ -382,9 +339,7 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _dask_results(
-    specs: list[RunSpec], scheduler: str | None, workers: int | None
-) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+def _dask_results(specs: list[RunSpec], scheduler: str | None, workers: int | None) -> Iterator[Result]:
     try:
         distributed = import_module("distributed")
     except ImportError as error:
@@ -410,6 +365,9 @@ def _dask_results(
                 future.release()
         except (distributed.KilledWorker, CancelledError, OSError) as error:
             raise QPosteriorError(f"the Dask cluster was lost: {' '.join(str(error).split())[:200]}; {KEPT}") from error
+
+
+ENGINES: dict[str, Callable[..., Iterator[Result]]] = {"local": _local_results, "dask": _dask_results}
 
 
 @contextmanager

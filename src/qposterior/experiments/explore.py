@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
+from qposterior.agents.registry import make_agent
 from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, check_gymnasium_id, make_environment
@@ -78,6 +79,10 @@ class World:
     def problem(self) -> FiniteMDP | StateActionSpace:
         """What an agent is made for: the table, or the space where there is none."""
         return self.space if self.mdp is None else self.mdp
+
+    def make_agent(self, name: str, *, seed: int, **options: Any) -> Agent:
+        """Return the agent of one run: it plans for a whole episode and draws from its own stream of the seed."""
+        return make_agent(name, self.problem, horizon=self.cap, seed=spawn_seeds(seed)[1], **options)
 
     @cached_property
     def truth(self) -> Solution | None:
@@ -223,6 +228,17 @@ def named_world(
     return make_world(name, **({"cap": cap, "discount": discount} | given))
 
 
+def stored_world(settings: Mapping[str, Any]) -> World:
+    """Return the world of the settings of an `explore` command, as its folder keeps them."""
+    return named_world(
+        settings["environment"],
+        settings["env_option"],
+        depth=settings["depth"],
+        cap=settings["max_steps"],
+        discount=settings["discount"],
+    )
+
+
 def spawn_seeds(seed: int | np.random.SeedSequence) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
     """Return independent seeds for the environment and the agent of one run."""
     sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
@@ -258,7 +274,7 @@ def explore(
 
     Regret needs the truth. Where there is no table, or one without a unique solution, it is nan; returns are known.
     """
-    _check_call(agent, episodes, seed, depth, callback, after)
+    _check_call(agent, episodes=episodes, seed=seed, depth=depth, callback=callback, after=after)
     if timeout is not None:
         check_number("timeout in seconds", timeout, "[0, inf]")
     stop_at = np.inf if timeout is None else time.perf_counter() + timeout
@@ -270,13 +286,14 @@ def explore(
         seed, depth, run.is_timed_out = run.seed, run.depth, False
     rng = run.rng = run.rng or np.random.default_rng(spawn_seeds(seed)[0])
     seen = run.seen = np.zeros(world.space.num_pairs, dtype=bool) if run.seen is None else run.seen
+    of_run = {"agent": agent.name, "environment": world.name, "depth": depth, "seed": seed}
     evaluate_fn = _plan_evaluator(world)
     _ = world.truth, world.random_regret  # solved before the clock starts
     if hasattr(agent, "stop_at"):
         agent.stop_at = stop_at
     for episode in range(len(run.rows) + 1, len(run.rows) + episodes + 1):
         started = time.perf_counter()
-        played = _play_episode(agent, world, rng, seen, stop_at)
+        played = _play_episode(agent, world, rng, seen=seen, stop_at=stop_at)
         if played is None:
             run.is_timed_out = True
             break
@@ -287,17 +304,7 @@ def explore(
             run.transitions += [(seed, episode, number, *step) for number, step in enumerate(steps)]
         row["policy_regret"] = evaluate_fn(agent.held_plan(), row)
         run.seconds += elapsed
-        run.rows.append(
-            row
-            | {
-                "agent": agent.name,
-                "environment": world.name,
-                "depth": depth,
-                "seed": seed,
-                "episode": episode,
-                "seconds": elapsed,
-            }
-        )
+        run.rows.append(of_run | row | {"episode": episode, "seconds": elapsed})
         run.posterior_updates = agent.num_updates
         if callback is not None and callback(run) is False:
             break
@@ -308,7 +315,7 @@ def explore(
     return run
 
 
-def _check_call(agent: Any, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
+def _check_call(agent: Any, *, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
     lacks = [name for name in AGENT_NEEDS if not hasattr(agent, name)]
     if lacks or isinstance(agent, type):
         raise InvalidInputError(
@@ -331,7 +338,7 @@ Step = tuple[int, int, float, int, int]
 
 
 def _play_episode(
-    agent: Agent, world: World, rng: np.random.Generator, seen: BoolArray, stop_at: float
+    agent: Agent, world: World, rng: np.random.Generator, *, seen: BoolArray, stop_at: float
 ) -> tuple[dict[str, Any], list[Step]] | None:
     """Play one episode, mark the pairs it saw in `seen`, and return what it was worth with its steps.
 
@@ -349,7 +356,7 @@ def _play_episode(
         action = agent.act(state)
         pair = world.space.pair(state, action)
         next_state, reward, terminated = world.simulator.step(action)
-        agent.observe(_observation(agent, world, pair, (state, action, reward, next_state, terminated)))
+        agent.observe(_observation(agent, world, (state, action, reward, next_state, terminated), pair=pair))
         if truth is not None:
             largest_gap = max(largest_gap, float(truth.value[state] - truth.pair_q[pair]))
         new_pairs += not seen[pair]
@@ -371,22 +378,15 @@ def _play_episode(
     return row, steps
 
 
-def _observation(agent: Agent, world: World, pair: int, step: tuple[int, int, float, int, bool]) -> Observation:
+def _observation(agent: Agent, world: World, step: tuple[int, int, float, int, bool], *, pair: int) -> Observation:
     """Return what the agent is told: the row and the mean reward only where it may know them."""
-    state, action, reward, next_state, terminated = step
-    mdp = world.mdp
-    told = mdp is not None and agent.transitions != "dirichlet"
-    row = mdp.transitions.row(pair) if told and mdp is not None else None
-    exact = told and mdp is not None and mdp.reward_sd[pair] == 0.0
-    return Observation(
-        state=state,
-        action=action,
-        reward=reward,
-        next_state=next_state,
-        terminated=terminated,
-        row=row,
-        mean_reward=float(mdp.rewards[pair]) if exact and mdp is not None else None,
-    )
+    names = ("state", "action", "reward", "next_state", "terminated")
+    told: dict[str, Any] = dict(zip(names, step, strict=True))
+    if world.mdp is not None and agent.transitions != "dirichlet":
+        told["row"] = world.mdp.transitions.row(pair)
+        if world.mdp.reward_sd[pair] == 0.0:
+            told["mean_reward"] = float(world.mdp.rewards[pair])
+    return Observation(**told)
 
 
 def _plan_evaluator(world: World) -> Callable[[IntArray | None, dict[str, Any]], float]:

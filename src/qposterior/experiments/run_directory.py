@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -186,12 +186,8 @@ class RunDirectory:
         before = read_record(self.path / SETTINGS_FILE, "the settings of a run")
         with reading(self.path / SETTINGS_FILE, "the settings of a run"):
             had, earlier = dict(before["settings"]), list(before.get("earlier_versions", []))
-        for name, value in wanted["settings"].items():
-            if name not in MAY_CHANGE and had.get(name) != value:
-                raise InvalidInputError(
-                    f"{self.path} has a run with {name}={had.get(name)!r}, not {value!r}; give the same settings to go "
-                    "on with it, or choose another directory"
-                )
+        kept = {name: value for name, value in wanted["settings"].items() if name not in MAY_CHANGE}
+        check_same_settings(self.path, "a run", had=had, wanted=kept)
         parts, damage = _whole_parts(self.path)
         if damage is not None:
             logger.warning("%s; run again from there", damage)
@@ -204,9 +200,7 @@ class RunDirectory:
 
     def _ends(self) -> dict[str, int]:
         """Return up to where the rows of each file count."""
-        if self._parts:
-            return {file: self._parts[-1].files[file][0] for file in PART_FILES}
-        return {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+        return {file: self._parts[-1].files[file][0] for file in PART_FILES} if self._parts else dict(BEGINNINGS)
 
     def _cut(self) -> None:
         """Remove what stands behind the rows that count, and leave the headers where there are none."""
@@ -239,6 +233,16 @@ def check_folder(path: Path, *, force: bool, resume: bool) -> None:
         raise InvalidInputError(f"{path} holds a run of an earlier version, which cannot be gone on with; pass --force")
 
 
+def check_same_settings(folder: Path, what: str, *, had: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise unless what a folder holds was made with the settings that are wanted now: nothing is mixed in."""
+    for name, value in wanted.items():
+        if had.get(name) != value:
+            raise InvalidInputError(
+                f"{folder} has {what} with {name}={had.get(name)!r}, not {value!r}; give the same settings to go "
+                "on with it, or choose another directory"
+            )
+
+
 def _clear(path: Path) -> None:
     """Remove an earlier run, its settings first: what is left of it by a kill is then no run."""
     for name in sorted(entries(path), key=lambda name: name != SETTINGS_FILE):
@@ -250,7 +254,7 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
     record = read_record(path / PROGRESS_FILE, "the progress of a run")
     with reading(path / PROGRESS_FILE, "the progress of a run"):
         parts = [Part(**fields) for fields in record["seeds"]]
-        begin = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+        begin = dict(BEGINNINGS)
         for file, header in HEADERS.items():
             if _read_between(path / file, 0, len(header)) != header:
                 return [], f"{path / file} is damaged: it does not begin with its header"
@@ -259,9 +263,8 @@ def _whole_parts(path: Path) -> tuple[list[Part], str | None]:
                 end, digest = part.files[file]
                 data = _read_between(path / file, begin[file], end)
                 if hashlib.sha256(data).hexdigest() != digest:
-                    return parts[
-                        :number
-                    ], f"{path / file} is damaged: seed {part.summary['seed']} is not as it was written"
+                    damage = f"{path / file} is damaged: seed {part.summary['seed']} is not as it was written"
+                    return parts[:number], damage
                 begin[file] = end
     return parts, None
 
@@ -305,6 +308,9 @@ HEADERS = {
     TRANSITIONS_FILE: _gzipped(_csv([TRANSITION_COLUMNS])),
 }
 """How the files begin that every run has; the others come with their first rows."""
+
+BEGINNINGS = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
+"""Where the rows of the first seed begin."""
 
 
 @cache

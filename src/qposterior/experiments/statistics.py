@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,8 @@ class Estimate:
     """A number and its bootstrap interval; nan where a single run says nothing of others."""
 
     value: float
-    low: float
-    high: float
+    low: float = np.nan
+    high: float = np.nan
 
     def __str__(self) -> str:
         return f"{self.value:.4g}{interval(self.low, self.high, '.4g')}"
@@ -65,7 +65,7 @@ def bootstrap(
     _check_groups(groups)
     rng, value = np.random.default_rng(seed), float(statistic_fn(list(groups)))
     if all(len(group) == 1 for group in groups):
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate(value=value)
     again = [statistic_fn([group[rng.integers(len(group), size=len(group))] for group in groups]) for _ in range(DRAWS)]
     return _with_percentiles(value, np.array(again))
 
@@ -124,7 +124,7 @@ def scaling_law(
     groups = [np.flatnonzero(depths == depth) for depth in np.unique(depths)]
     intercept, slope = _tobit_fit(depths, times, is_observed)
     if all(group.size == 1 for group in groups):
-        return intercept, Estimate(value=slope, low=float("nan"), high=float("nan"))
+        return intercept, Estimate(value=slope)
     again = []
     for _ in range(draws):
         chosen = np.concatenate([rng.choice(group, group.size) for group in groups])
@@ -161,7 +161,6 @@ def prob_beats(
     """
     ours = [np.asarray(group, dtype=float) for group in ([one] if isinstance(one, np.ndarray) else one)]
     theirs = [np.asarray(group, dtype=float) for group in ([other] if isinstance(other, np.ndarray) else other)]
-
     _check_groups([*ours, *theirs])
     rng, value, again = np.random.default_rng(seed), 0.0, np.zeros(DRAWS)
     for a, b in zip(ours, theirs, strict=True):
@@ -171,7 +170,7 @@ def prob_beats(
         value += float(wins.mean()) / len(ours)
         again += np.sum((drawn_a @ wins) * drawn_b, axis=1) / (wins.size * len(ours))
     if all(group.size == 1 for group in (*ours, *theirs)):
-        return Estimate(value=value, low=float("nan"), high=float("nan"))
+        return Estimate(value=value)
     return _with_percentiles(value, again)
 
 
@@ -187,6 +186,13 @@ def censored_times(runs: pd.DataFrame) -> tuple[FloatArray, BoolArray]:
     return np.where(solved, runs["learning_time"].to_numpy(dtype=float), last), solved
 
 
+def _by_agent_and_depth(rows: pd.DataFrame, *names: str) -> Iterator[tuple[str, int | None, pd.DataFrame]]:
+    """Yield agent, depth (None where there is none) and rows of each group of runs or episodes, in order."""
+    for _, group in rows.fillna({"depth": -1}).groupby([*names, "agent", "depth"], sort=True):
+        depth = int(group["depth"].iloc[0])
+        yield str(group["agent"].iloc[0]), None if depth == -1 else depth, group
+
+
 def beats_table(runs: pd.DataFrame) -> pd.DataFrame:
     """Return a row per ordered pair of agents: P(a run of `agent` learns before a run of `other`), with its interval.
 
@@ -195,17 +201,15 @@ def beats_table(runs: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    done = runs[runs["status"] != "failed"].fillna({"depth": -1})
+    done = runs[runs["status"] != "failed"]
     times, solved = censored_times(done)
-    filled = done.assign(time=np.where(solved, times, np.inf))
-    by_agent = {
-        str(agent): {int(part["depth"].iloc[0]): part["time"].to_numpy(float) for _, part in group.groupby("depth")}
-        for agent, group in filled.groupby("agent", sort=True)
-    }
+    by_agent: dict[str, dict[int | None, FloatArray]] = {}
+    for agent, depth, group in _by_agent_and_depth(done.assign(time=np.where(solved, times, np.inf))):
+        by_agent.setdefault(agent, {})[depth] = group["time"].to_numpy(float)
     rows = []
     for agent, own in by_agent.items():
         for other, theirs in by_agent.items():
-            common = sorted(own.keys() & theirs.keys())
+            common = [depth for depth in own if depth in theirs]
             if agent == other or not common:
                 continue
             found = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
@@ -225,18 +229,17 @@ def summarise_runs(runs: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for _, everything in runs.fillna({"depth": -1}).groupby(["environment", "agent", "depth"], sort=True):
+    for agent, depth, everything in _by_agent_and_depth(runs, "environment"):
         group = everything[everything["status"] != "failed"]
         times, solved = censored_times(group)
-        mean = middle = Estimate(value=float("nan"), low=float("nan"), high=float("nan"))
+        mean = middle = Estimate(value=np.nan)
         if times.size:
             mean = bootstrap([times], lambda groups: float(np.mean(groups[0])))
             middle = bootstrap([times], lambda groups: interquartile_mean(groups[0]))
-        depth = int(everything["depth"].iloc[0])
         rows.append(
             {
-                "agent": everything["agent"].iloc[0],
-                "depth": None if depth == -1 else depth,
+                "agent": agent,
+                "depth": depth,
                 "runs": len(group),
                 "failed": len(everything) - len(group),
                 "solved": int(solved.sum()),
@@ -266,12 +269,11 @@ def summarise_returns(episodes: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for _, group in episodes.fillna({"depth": -1}).groupby(["agent", "depth"], sort=True):
-        agent, depth = str(group["agent"].iloc[0]), int(group["depth"].iloc[0])
+    for agent, depth, group in _by_agent_and_depth(episodes):
         runs = [run.sort_values("episode") for _, run in group.groupby("seed")]
         means = np.array([float(run["return"].mean()) for run in runs])
         late = np.array([float(run["return"].iloc[-max(len(run) // 4, 1) :].mean()) for run in runs])
-        row: dict[str, Any] = {"agent": agent, "depth": None if depth == -1 else depth, "runs": len(runs)}
+        row: dict[str, Any] = {"agent": agent, "depth": depth, "runs": len(runs)}
         for name, values in (("mean_return", means), ("late_return", late)):
             found = bootstrap([values], lambda groups: float(np.mean(groups[0])))
             row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}

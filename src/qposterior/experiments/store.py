@@ -39,13 +39,12 @@ RUN_COLUMNS = (
 NO_DEPTH = -1
 """Stands for an environment without a depth: SQLite takes two missing values for different keys."""
 
-CHECKSUM_COLUMNS = (*RUN_KEY, "checksum")
-TABLES = (
-    ("runs", RUN_COLUMNS, RUN_KEY),
-    ("episodes", EPISODE_COLUMNS, (*RUN_KEY, "episode")),
-    ("checksums", CHECKSUM_COLUMNS, RUN_KEY),
-)
-"""Name, columns and primary key."""
+TABLES = {
+    "runs": (RUN_COLUMNS, RUN_KEY),
+    "episodes": (EPISODE_COLUMNS, (*RUN_KEY, "episode")),
+    "checksums": ((*RUN_KEY, "checksum"), RUN_KEY),
+}
+"""Columns and primary key."""
 
 CHECKED = 1
 """`user_version` of a store in which every run has a checksum; runs of older ones may be without."""
@@ -68,7 +67,7 @@ class Store:
     def _make_tables(self) -> None:
         self._connection.text_factory = lambda text: text.decode(errors="replace")  # damaged text is a value, too
         self._connection.execute("PRAGMA journal_mode=WAL")
-        for name, columns, key in TABLES:
+        for name, (columns, key) in TABLES.items():
             self._connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(map(_quoted, columns))}, "
                 f"PRIMARY KEY ({', '.join(key)}))"
@@ -81,27 +80,30 @@ class Store:
 
     def add(self, run: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         """Write one run with its episodes, whole or not at all; an earlier try of the same run is replaced."""
-        run = run | {"depth": _key_depth(run["depth"])}
-        key = [_plain(run[name]) for name in RUN_KEY]
+        run = dict.fromkeys(RUN_COLUMNS) | run | {"depth": _key_depth(run["depth"])}
+        key = {name: _plain(run[name]) for name in RUN_KEY}
         where = " AND ".join(f"{name} = ?" for name in RUN_KEY)
         try:
             with self._connection:
-                for name, _, _ in TABLES:
-                    self._connection.execute(f"DELETE FROM {name} WHERE {where}", key)
-                self._connection.execute(f"INSERT INTO runs VALUES ({_marks(RUN_COLUMNS)})", _values(run))
-                self._connection.executemany(
-                    f"INSERT INTO episodes VALUES ({_marks(EPISODE_COLUMNS)})",
-                    [[_plain(row[name]) for name in EPISODE_COLUMNS] for row in _with_key(rows, run)],
-                )
+                for name in TABLES:
+                    self._connection.execute(f"DELETE FROM {name} WHERE {where}", [*key.values()])
+                self._insert("runs", [run])
+                self._insert("episodes", [row | key for row in rows])
                 # Of what the store gives back: it has no nan, for one.
                 stored = [
-                    self._connection.execute(f"SELECT * FROM {name} WHERE {where} ORDER BY {order}", key).fetchall()
-                    for name, order in (("runs", "seed"), ("episodes", "episode"))
+                    self._connection.execute(
+                        f"SELECT * FROM {name} WHERE {where} ORDER BY {_order(name)}", [*key.values()]
+                    ).fetchall()
+                    for name in ("runs", "episodes")
                 ]
-                checksum = _checksum(*stored)
-                self._connection.execute(f"INSERT INTO checksums VALUES ({_marks(CHECKSUM_COLUMNS)})", [*key, checksum])
+                self._insert("checksums", [key | {"checksum": _checksum(*stored)}])
         except sqlite3.Error as error:
             raise QPosteriorError(f"cannot write to the store {self.path}: {error}; finished runs are kept") from error
+
+    def _insert(self, name: str, rows: list[dict[str, Any]]) -> None:
+        columns, _ = TABLES[name]
+        values = [[_plain(row[column]) for column in columns] for row in rows]
+        self._connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' for _ in columns)})", values)
 
     def finished(self) -> set[tuple[Any, ...]]:
         """Return the keys of the runs that need not be run again: done, or past their time."""
@@ -132,7 +134,7 @@ class Store:
         where = " AND ".join(f"{name} IS ?" for name in RUN_KEY)
         with self._reading("mend"), self._connection:
             self._connection.execute("REINDEX")
-            for name, _, _ in TABLES:
+            for name in TABLES:
                 self._connection.executemany(
                     f"DELETE FROM {name} WHERE rowid IN (SELECT rowid FROM {name} NOT INDEXED WHERE {where})", keys
                 )
@@ -146,21 +148,21 @@ class Store:
 
     def runs(self) -> pd.DataFrame:
         """Return the table of runs, in the order of their keys."""
-        return self._table("runs", ", ".join(RUN_KEY))
+        return self._table("runs")
 
     def episodes(self) -> pd.DataFrame:
         """Return the table of episodes, in the order of their keys."""
-        return self._table("episodes", f"{', '.join(RUN_KEY)}, episode")
+        return self._table("episodes")
 
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
 
-    def _table(self, name: str, order: str) -> pd.DataFrame:
+    def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
         with self._reading():
-            table = pd.read_sql_query(f"SELECT * FROM {name} NOT INDEXED ORDER BY {order}", self._connection)
+            table = pd.read_sql_query(f"SELECT * FROM {name} NOT INDEXED ORDER BY {_order(name)}", self._connection)
             table["depth"] = table["depth"].where(table["depth"] != NO_DEPTH, None)
             for column in table.columns.intersection(["regret", "policy_regret", "cumulative_regret"]):
                 table[column] = table[column].astype(float)  # nothing but NULL where the truth is not known
@@ -194,14 +196,6 @@ def _key_depth(depth: float | None) -> int:
     return NO_DEPTH if depth is None or depth != depth else int(depth)
 
 
-def _with_key(rows: list[dict[str, Any]], run: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row | {name: run[name] for name in RUN_KEY} for row in rows]
-
-
-def _values(run: dict[str, Any]) -> list[Any]:
-    return [_plain(run.get(name)) for name in RUN_COLUMNS]
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
@@ -210,8 +204,8 @@ def _plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict | list) else value
 
 
-def _marks(columns: tuple[str, ...]) -> str:
-    return ", ".join("?" for _ in columns)
+def _order(name: str) -> str:
+    return ", ".join(TABLES[name][1])
 
 
 def _quoted(name: str) -> str:

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.checks import check_choice, check_count, check_list, check_number, check_type, shown
-from qposterior.errors import InvalidInputError
-from qposterior.inference.policies import Risk
 from qposterior.logs.columns import LogError, canonical_label, quoted
 from qposterior.logs.read import Log
+from qposterior.logs.settings import FitSettings
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
@@ -23,10 +21,6 @@ from qposterior.world.solve import check_uniqueness, solve
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import steps_to
 
-METHODS = ("model", "q", "bootstrap")
-REWARDS, TRANSITIONS, ACTIONS = ("deterministic", "noisy"), ("deterministic", "dirichlet", "empirical"), ("seen", "all")
-DRAWS = {"model": 2000, "q": 4000, "bootstrap": 2000}
-"""Draws that are returned unless told: of models one half chooses a policy and the other values it."""
 DISCOUNT = 0.99
 MOST_CHECKED_STATES = 3000
 """States up to which it is found out whether an undiscounted answer exists: with random rows that takes seconds."""
@@ -43,72 +37,6 @@ WORDS = {
     "that do not exist",
 }
 PRIOR_WIDTH = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitSettings:
-    """What may be set; None is chosen from the data."""
-
-    goals: tuple[str, ...] = ()
-    method: str | None = None
-    rewards: str | None = None
-    transitions: str | None = None
-    discount: float | None = None
-    prior: GaussianPrior | BoundedPrior | ModelPrior | None = None
-    noise: Noise | None = None
-    actions: str | None = None
-    particles: int | None = None
-    risk: str = "mean"
-    cautious: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if any(not isinstance(label, str) for label in check_list("goals", self.goals, "labels")):
-            raise InvalidInputError(f"goals must be labels of states, as text, got {shown(self.goals)}")
-        if self.method is not None:
-            check_choice("method", self.method, METHODS)
-        if self.rewards is not None:
-            check_choice("kind of rewards", self.rewards, REWARDS)
-        if self.transitions is not None:
-            check_choice("kind of transitions", self.transitions, TRANSITIONS)
-        if self.discount is not None:
-            check_number("discount", self.discount, "(0, 1]")
-        if self.prior is not None:
-            check_type("prior", self.prior, (GaussianPrior, BoundedPrior, ModelPrior))
-        if self.noise is not None:
-            check_type("noise", self.noise, Noise)
-        if self.actions is not None:
-            check_choice("choice of actions", self.actions, ACTIONS)
-        if self.particles is not None:
-            check_count("particles", self.particles, 100)
-        Risk.parse(self.risk)
-        if self.cautious is not None:
-            check_number("cautious", self.cautious, "(0, 1)")
-        check_count("seed", self.seed, 0)
-        self._check_together()
-
-    def _check_together(self) -> None:
-        """Raise for settings that nothing would look at."""
-        method = self.chosen_method
-        on_q = {"prior": isinstance(self.prior, GaussianPrior | BoundedPrior), "noise": self.noise is not None}
-        for name, is_given in on_q.items():
-            if is_given and method != "q":
-                raise InvalidInputError(f'this {name} is for method "q", not for {method!r}; leave one of them out')
-        if isinstance(self.prior, ModelPrior) and method != "model":
-            raise InvalidInputError(f'a ModelPrior is for method "model", not for {method!r}; leave one of them out')
-        if method == "q" and (self.risk != "mean" or self.cautious is not None):
-            raise InvalidInputError('risk and cautious need draws of the model; leave method="q" out')
-
-    @property
-    def chosen_method(self) -> str:
-        """The method, told or chosen: a prior or noise of Q asks for the posterior under a prior on Q."""
-        is_on_q = isinstance(self.prior, GaussianPrior | BoundedPrior) or self.noise is not None
-        return self.method or ("q" if is_on_q else "model")
-
-    @property
-    def num_draws(self) -> int:
-        """How many draws are asked for."""
-        return self.particles or DRAWS[self.chosen_method]
 
 
 @dataclass(kw_only=True)

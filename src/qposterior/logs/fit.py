@@ -19,10 +19,11 @@ from qposterior.inference.hmc import CHAINS_OF_ROWS
 from qposterior.inference.model_draws import ENOUGH_MODELS, solved_posterior
 from qposterior.inference.policies import LEVEL, Policies, central_interval, logged_policy, recommend
 from qposterior.logs.checks import Check, check_fit
-from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, FitSettings, choose
+from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, choose
 from qposterior.logs.columns import Columns, LogError, numbered
 from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, log_of_table, read_log
+from qposterior.logs.settings import FitSettings
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
 from qposterior.model.hierarchy import num_edges
