@@ -76,7 +76,12 @@ def widths(table: pd.DataFrame) -> FloatArray:
 
 def interval_words(row: Mapping[Any, Any], width: float) -> tuple[str, str]:
     """Return the value and the interval of a row of the table, rounded alike."""
-    value, low, high = rounded(width, row["mean"], row["lower"], row["upper"])
+    return with_interval((row["mean"], row["lower"], row["upper"]), width)
+
+
+def with_interval(numbers: tuple[float, float, float], width: float) -> tuple[str, str]:
+    """Return a value and its interval, rounded alike."""
+    value, low, high = rounded(width, *numbers)
     return value, f"{low} to {high}"
 
 
@@ -137,8 +142,8 @@ def sensitivity_lines(found: Fit) -> list[PolicyLine]:
     width = max(high - low for _, low, high in gains.values())
     lines = []
     for name, numbers in zip(ALIKE, gains.values(), strict=True):
-        value, low, high = rounded(width, *numbers)
-        lines.append(PolicyLine(name=name, value=value, interval=f"{low} to {high}"))
+        value, interval = with_interval(numbers, width)
+        lines.append(PolicyLine(name=name, value=value, interval=interval))
     return lines
 
 
@@ -168,8 +173,8 @@ def _line(name: str, values: FloatArray, width: float, *, prob_better: float | N
     shown = "" if prob_better is None else share_words(prob_better)
     if not math.isfinite(mean):
         return PolicyLine(name=name, value="none", interval="it may never end", prob_better=shown)
-    value, low, high = rounded(width, mean, *ends)
-    return PolicyLine(name=name, value=value, interval=f"{low} to {high}", prob_better=shown)
+    value, interval = with_interval((mean, *ends), width)
+    return PolicyLine(name=name, value=value, interval=interval, prob_better=shown)
 
 
 def share_words(probability: float) -> str:

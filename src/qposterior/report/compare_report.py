@@ -24,9 +24,8 @@ from qposterior.experiments.statistics import (
 )
 from qposterior.report.extra import import_extra
 from qposterior.report.figures import save_figure
-from qposterior.report.page import dashed, page_templates
+from qposterior.report.page import dashed, write_page
 from qposterior.report.plots import Curve, Plot, Times
-from qposterior.world.files import write_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +43,6 @@ Cell = tuple[str, Any]
 
 def write_compare_report(found: Comparison) -> Path:
     """Write `report.html` and the figures into the folder of a comparison, and return the page's path."""
-    page, plotly = page_templates().get_template("compare.html"), import_extra("plotly.offline")
     finished = found.without_failures
     runs, episodes = finished.runs, finished.episodes
     if runs.empty:
@@ -55,12 +53,14 @@ def write_compare_report(found: Comparison) -> Path:
     plots = {measured: regret_plot(episodes)}
     if is_known and table["depth"].nunique() > 1:
         plots["learning_time"] = learning_time_plot(table, laws)
-    text = page.render(
+    page = write_page(
+        found.folder / PAGE_FILE,
+        "compare.html",
         title=f"Agents on {runs['environment'].iloc[0]}",
         runs=len(runs),
         failed=len(found.runs) - len(runs),
         agents=table["agent"].nunique(),
-        library=plotly.get_plotlyjs(),
+        library=import_extra("plotly.offline").get_plotlyjs(),
         is_known=is_known,
         rows=learning_rows(table) if is_known else return_rows(summarise_returns(episodes)),
         plots=plots,
@@ -69,10 +69,9 @@ def write_compare_report(found: Comparison) -> Path:
         downloads=_downloads(found),
         settings=json.dumps(_settings(found.folder), indent=2),
     )
-    write_atomically(found.folder / PAGE_FILE, text)
     for name, plot in plots.items():
         save_figure(plot.figure(), found.folder / name)
-    return found.folder / PAGE_FILE
+    return page
 
 
 def _settings(folder: Path) -> dict[str, Any]:

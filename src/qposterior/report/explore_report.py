@@ -14,7 +14,7 @@ from qposterior.experiments.explore import Run, World
 from qposterior.experiments.run_directory import BELIEFS_FILE, EPISODES_FILE, REPORT_FILE, TRACE_FILE
 from qposterior.experiments.statistics import measured_column
 from qposterior.report.figures import cells_figure, map_figure, regret_figure, to_png, trace_figure
-from qposterior.report.page import dashed, page_templates
+from qposterior.report.page import dashed, write_page
 from qposterior.world.files import write_atomically
 
 COLUMNS = {
@@ -33,14 +33,15 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Pat
     """Draw what the rows in `folder` have to show, write the page around the pictures and return its path."""
     if not runs:
         raise InvalidInputError(f"{folder} has no finished episode to report on")
-    page = page_templates().get_template("explore.html")
     depth = f", depth {runs[0].depth}" if runs[0].depth is not None else ""
     name = f"{runs[0].agent} on {world.name}{depth}"
     pictures = [(file, caption, to_png(figure)) for file, caption, figure in _figures(folder, name, world)]
     for file, _, picture in pictures:
         write_atomically(folder / file, picture)
     summaries = [run.summary() for run in runs]
-    text = page.render(
+    return write_page(
+        folder / REPORT_FILE,
+        "explore.html",
         title=name,
         is_known=world.truth is not None,
         learned=[row["learning_time"] for row in summaries if row["learning_time"] is not None],
@@ -48,8 +49,6 @@ def write_explore_report(folder: Path, runs: Sequence[Run], world: World) -> Pat
         rows=[[dashed(row[column], form) for column, form in COLUMNS.items()] for row in summaries],
         pictures=[(caption, picture) for _, caption, picture in pictures],
     )
-    write_atomically(folder / REPORT_FILE, text)
-    return folder / REPORT_FILE
 
 
 def _figures(folder: Path, name: str, world: World) -> Iterator[tuple[str, str, Any]]:

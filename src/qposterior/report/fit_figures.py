@@ -11,6 +11,7 @@ import numpy as np
 from qposterior.logs.fit import Fit
 from qposterior.logs.words import is_logged, share_words
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot, tidy
+from qposterior.report.page import shortened
 from qposterior.world.arrays import FloatArray
 
 MOST_LINES = 80
@@ -98,9 +99,7 @@ def intervals_figure(found: Fit) -> Any:
             y -= 1.0
         y -= 0.6
     axes.set_yticks([t for t, _ in ticks])
-    axes.set_yticklabels(
-        [name if len(name) <= 40 else name[:39] + "…" for _, name in ticks], parse_math=False, fontsize=8
-    )
+    axes.set_yticklabels([shortened(name, 40) for _, name in ticks], parse_math=False, fontsize=8)
     axes.set_xlabel("value")
     tidy(axes)
     return figure

@@ -15,15 +15,14 @@ from qposterior.logs.words import (
     interval_words,
     policy_lines,
     prob_best_words,
-    rounded,
     sensitivity_lines,
     verdict,
     widths,
+    with_interval,
 )
 from qposterior.report.figures import to_png
 from qposterior.report.fit_figures import state_figures, value_figures
-from qposterior.report.page import page_templates
-from qposterior.world.files import write_atomically
+from qposterior.report.page import shortened, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,24 +43,19 @@ WORTH_NAMING = 0.01
 
 def write_fit_report(found: Fit, folder: str | Path) -> Path:
     """Write the page into the folder of a fit and return its path; labels of the log are data, never markup."""
-    text = (
-        page_templates()
-        .get_template("fit.html")
-        .render(
-            title=f"What to do: {Path(found.source).name}",
-            summary=summary(found),
-            checks=found.checks,
-            policies=[] if found.policies is None else policy_lines(found.policies),
-            values=_as_pictures(value_figures(found)),
-            answer=_answer(found) if found.is_settled else None,
-            unknown=_unknown(found),
-            chosen=[*found.chosen.words, *(how_recommended(found) if found.is_settled else ())],
-            sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(found)],
-        )
+    return write_page(
+        Path(folder) / PAGE_FILE,
+        "fit.html",
+        title=f"What to do: {Path(found.source).name}",
+        summary=summary(found),
+        checks=found.checks,
+        policies=[] if found.policies is None else policy_lines(found.policies),
+        values=_as_pictures(value_figures(found)),
+        answer=_answer(found) if found.is_settled else None,
+        unknown=_unknown(found),
+        chosen=[*found.chosen.words, *(how_recommended(found) if found.is_settled else ())],
+        sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(found)],
     )
-    path = Path(folder) / PAGE_FILE
-    write_atomically(path, text)
-    return path
 
 
 def _as_pictures(figures: Iterator[tuple[str, Any]]) -> list[tuple[str, bytes]]:
@@ -86,10 +80,9 @@ def summary(found: Fit) -> list[str]:
     if not found.is_settled:
         return [f"{read} There is no answer: the computation is not to be trusted."]
     if found.policies is None:
-        mean, low, high = found.start_value
-        value, *ends = rounded(high - low, mean, low, high)
-        worth = f"An episode that is decided best is worth {value} (90 % interval {' to '.join(ends)})."
-        return [worth, read]
+        _, low, high = found.start_value
+        value, interval = with_interval(found.start_value, high - low)
+        return [f"An episode that is decided best is worth {value} (90 % interval {interval}).", read]
     recommended, logged = policy_lines(found.policies)[:2]
     worth = (
         f"An episode is worth {recommended.value} ({recommended.interval}) under the recommended policy, and "
@@ -109,9 +102,8 @@ def state_summary(found: Fit) -> list[str]:
         "(at least 90 % sure)."
     ]
     if alone := len(taken) - len(compared):
-        where = "one state" if alone == 1 else f"{alone:,} states"
         others = "the others are predicted" if (table["count"] == 0).any() else "nothing was compared there"
-        lines.append(f"In {where} only one action was ever tried: {others}.")
+        lines.append(f"{_in_states(alone)} only one action was ever tried: {others}.")
     open_states = compared[compared["prob_optimal"] < CLEAR].sort_values("prob_optimal", kind="stable")
     if len(open_states):
         row = open_states.iloc[0]
@@ -120,14 +112,19 @@ def state_summary(found: Fit) -> list[str]:
             f"probability {row['prob_optimal']:.2f}; taking it now gives up {row['expected_loss']:.3g} on average."
         )
     if rivals := _num_rivals(table, taken):
-        where = "one state" if rivals == 1 else f"{rivals:,} states"
-        lines.append(f"In {where} an action that was never tried there is more likely to be the best: try it.")
+        lines.append(
+            f"{_in_states(rivals)} an action that was never tried there is more likely to be the best: try it."
+        )
     lines.append(f"That the whole list of bold actions is right has probability {found.prob_policy:.2f}.")
     return lines
 
 
+def _in_states(number: int) -> str:
+    return "In one state" if number == 1 else f"In {number:,} states"
+
+
 def _short(label: str) -> str:
-    return label if len(label) <= LONGEST_IN_TEXT else label[: LONGEST_IN_TEXT - 1] + "…"
+    return shortened(label, LONGEST_IN_TEXT)
 
 
 def _num_rivals(table: pd.DataFrame, taken: pd.DataFrame) -> int:
@@ -137,27 +134,15 @@ def _num_rivals(table: pd.DataFrame, taken: pd.DataFrame) -> int:
     return int(table.loc[is_rival, "state"].nunique())
 
 
-def _rows(found: Fit) -> list[dict[str, Any]]:
+def _rows(found: Fit) -> list[dict[Any, Any]]:
+    """Return rows of the table, with what is shown of their numbers."""
     policy, table, rows = found.policy, found.table, []
     for row, width in zip(table.head(MOST_ROWS).to_dict(orient="records"), widths(table), strict=False):
         value, interval = interval_words(row, width)
-        share = row["prob_optimal"]
         kind = "best" if policy.get(row["state"]) == row["action"] else "untried" if row["count"] == 0 else ""
-        rows.append(
-            {
-                "state": row["state"],
-                "action": row["action"],
-                "kind": kind,
-                "percent": 0 if np.isnan(share) else round(100.0 * share),
-                "prob_best": (prob_best_words(row), share),
-                "cells": [
-                    (f"{row['count']:,}", row["count"]),
-                    (value, row["mean"]),
-                    (interval, row["lower"]),
-                    (f"{row['expected_loss']:.3g}", row["expected_loss"]),
-                ],
-            }
-        )
+        percent = 0 if np.isnan(row["prob_optimal"]) else round(100.0 * row["prob_optimal"])
+        words = {"kind": kind, "percent": percent, "prob_best": prob_best_words(row)}
+        rows.append(row | words | {"value": value, "interval": interval})
     return rows
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qposterior.report.extra import import_extra
+from qposterior.world.files import write_atomically
 
 TEMPLATES = Path(__file__).parent / "templates"
 HEAD = (TEMPLATES / "head.html").read_text(encoding="utf-8")
@@ -32,6 +33,17 @@ def page_templates() -> Any:
     return pages
 
 
+def write_page(path: Path, template: str, **parts: Any) -> Path:
+    """Write the page that a template makes of its parts, and return its path."""
+    write_atomically(path, page_templates().get_template(template).render(parts))
+    return path
+
+
 def dashed(value: float | None, form: str = "") -> str:
     """Return a number in this format, or a dash where there is none."""
     return "–" if value is None or not math.isfinite(value) else f"{value:{form}}"
+
+
+def shortened(label: str, most: int) -> str:
+    """Return a label, which comes from a log and may be of any length, in so many characters."""
+    return label if len(label) <= most else f"{label[: most - 1]}…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEGEND_WIDTH = 28
-
-
-class Mark(Protocol):
-    """What a plot shows of one agent."""
-
-    def draw(self, axes: Any, *, colour: str, label: str) -> None:
-        """Draw it on axes of matplotlib."""
-
-    def traces(self, colour: str) -> Iterator[dict[str, Any]]:
-        """Yield it as traces of plotly."""
 
 
 class Curve(NamedTuple):
@@ -105,7 +95,7 @@ class Times:
 class Plot:
     """What is shown of each agent, in its colour."""
 
-    marks: Mapping[str, Mark]
+    marks: Mapping[str, Curve | Times]
     heading: str  # on the page
     x_label: str
     y_label: str
