@@ -57,7 +57,7 @@ def _figures(folder: Path, name: str, world: World) -> Iterator[tuple[str, str, 
 
     episodes = pd.read_csv(folder / EPISODES_FILE)
     measured = measured_column(episodes)
-    caption = f"Cumulative {measured} over the episodes, a line per seed."
+    caption = f"Cumulative {measured} over the episodes, one line per seed."
     yield f"{measured}.png", caption, regret_figure(episodes, title=name)
     if not (folder / TRACE_FILE).exists():
         return
@@ -70,9 +70,9 @@ def _figures(folder: Path, name: str, world: World) -> Iterator[tuple[str, str, 
     if truth is None or places is None:
         return
     if world.space.num_pairs <= MOST_PAIRS:
-        caption = "The posterior of every state over the episodes: mean and standard deviation of Q; dashed: truth."
+        caption = "The posterior of Q in every state over the episodes: mean and standard deviation; dashed: the truth."
         yield "cells.png", caption, cells_figure(beliefs[beliefs["seed"] == seed], places, truth.q, title=of_seed)
-    caption = "How probable it is at the end that the action which is right is optimal."
+    caption = "What probability the agent gives, at the end, to the right action being optimal."
     title = f"{name}, at the end, mean over seeds"
     yield "map.png", caption, map_figure(places, right_share(beliefs, world), title=title)
 

@@ -25,7 +25,7 @@ RECOMMENDED_COLOUR, LOGGED_COLOUR, GAIN_COLOUR = "#0072B2", "#999999", "#009E73"
 
 
 def value_figures(found: Fit) -> Iterator[tuple[str, Any]]:
-    """Yield captions and pictures of what is believed of the values of the two policies, and of the gain."""
+    """Yield captions and pictures of the posteriors of the values of the two policies, and of the gain."""
     policies = found.policies
     if policies is None:
         return
@@ -33,23 +33,23 @@ def value_figures(found: Fit) -> Iterator[tuple[str, Any]]:
     if not is_logged(policies):
         shown["recommended"] = (policies.recommended.values, RECOMMENDED_COLOUR)
     if all(np.isfinite(values).any() for values, _ in shown.values()):
-        yield "What is believed of the value of an episode.", distribution_figure(shown, "value of an episode")
+        yield "How much an episode may be worth.", distribution_figure(shown, "value of an episode")
     gain = policies.gain
     if gain.any() and np.isfinite(gain).any():
         label = "recommended less logged"
         figure = distribution_figure({"gain": (gain, GAIN_COLOUR)}, label, mark=0.0)
-        yield f"What is believed of the gain: above 0 with probability {share_words(policies.prob_better)}.", figure
+        yield f"How large the gain may be: above 0 with probability {share_words(policies.prob_better)}.", figure
 
 
 def state_figures(found: Fit) -> Iterator[tuple[str, Any]]:
     """Yield captions and pictures of what actions are worth and where they led, of a fit that is settled."""
     dotted = "; dotted: predicted" if (found.table["count"] == 0).any() else ""
     yield (
-        f"How much each action is worth (90 % intervals; filled: the action to take{dotted}).",
+        f"What each action is worth (90 % intervals; filled: the action to take{dotted}).",
         intervals_figure(found),
     )
     if len(found.chosen.states) <= MOST_NODES:
-        yield "Where actions led; the arrow of the action to take is thick.", graph_figure(found)
+        yield "Where actions led; thick arrows: the action to take.", graph_figure(found)
 
 
 def distribution_figure(shown: dict[str, tuple[FloatArray, str]], label: str, *, mark: float | None = None) -> Any:

@@ -78,15 +78,15 @@ def summary(found: Fit) -> list[str]:
     """Return what a manager should know, in three sentences: the verdict first."""
     read = f"{found.log.num_rows:,} decisions in {found.table['state'].nunique():,} states were read."
     if not found.is_settled:
-        return [f"{read} There is no answer: the computation is not to be trusted."]
+        return [f"{read} There is no answer, because the computation cannot be trusted."]
     if found.policies is None:
         _, low, high = found.start_value
         value, interval = with_interval(found.start_value, high - low)
-        return [f"An episode that is decided best is worth {value} (90 % interval {interval}).", read]
+        return [f"With optimal decisions an episode is worth {value} (90 % interval {interval}).", read]
     recommended, logged = policy_lines(found.policies)[:2]
     worth = (
         f"An episode is worth {recommended.value} ({recommended.interval}) under the recommended policy, and "
-        f"{logged.value} ({logged.interval}) if it is decided as those of the log were."
+        f"{logged.value} ({logged.interval}) if decisions are made as in the log."
     )
     return [verdict(found), f"{worth} {read}"]
 
@@ -98,24 +98,23 @@ def state_summary(found: Fit) -> list[str]:
     compared = taken[~taken["only_action"]]
     sure = compared[compared["prob_optimal"] >= CLEAR]
     lines = [
-        f"In {len(sure):,} of the {len(compared):,} states where several actions were tried the best one is clear "
-        "(at least 90 % sure)."
+        f"In {len(sure):,} of the {len(compared):,} states where several actions were tried, the best one is clear "
+        "(probability at least 90 %)."
     ]
     if alone := len(taken) - len(compared):
-        others = "the others are predicted" if (table["count"] == 0).any() else "nothing was compared there"
+        others = "the others are predicted" if (table["count"] == 0).any() else "there is nothing to compare it with"
         lines.append(f"{_in_states(alone)} only one action was ever tried: {others}.")
     open_states = compared[compared["prob_optimal"] < CLEAR].sort_values("prob_optimal", kind="stable")
     if len(open_states):
         row = open_states.iloc[0]
         lines.append(
-            f"Least sure is the state {_short(row['state'])}: {_short(row['action'])} is the best action with "
-            f"probability {row['prob_optimal']:.2f}; taking it now gives up {row['expected_loss']:.3g} on average."
+            f"The least certain state is “{_short(row['state'])}”: “{_short(row['action'])}” is the best action with "
+            f"probability {row['prob_optimal']:.2f}; taking it gives up {row['expected_loss']:.3g} on average."
         )
     if rivals := _num_rivals(table, taken):
-        lines.append(
-            f"{_in_states(rivals)} an action that was never tried there is more likely to be the best: try it."
-        )
-    lines.append(f"That the whole list of bold actions is right has probability {found.prob_policy:.2f}.")
+        where = _in_states(rivals)
+        lines.append(f"{where} an action never tried there is more likely to be the best than the bold one: try it.")
+    lines.append(f"The probability that every bold action is the best is {found.prob_policy:.2f}.")
     return lines
 
 
