@@ -144,7 +144,7 @@ def test_risk_and_caution_are_said_and_matter(log):
     answer = answer_of(log, "--risk", "cvar:0.1")
     assert answer["settings"]["risk"] == "cvar:0.1"
     printed = run(log, "--risk", "cvar:0.1", *FEW).stdout
-    assert "chosen for the mean value of the worst 10% of the draws" in printed
+    assert "chosen by its mean value over the worst 10% of" in printed
     careful = answer_of(log, "--cautious", "0.95")
     usual = qp.fit(shop()).chosen
     assert careful["settings"]["cautious"] == 0.95

@@ -69,16 +69,11 @@ def _sampler(post: Posterior, chosen: Chosen) -> Check:
     words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
     if not post.trusted:
         pair = facts.get("worst_pair")
-        where = (
-            "" if pair is None else f"; the least certain state is {chosen.states[int(post.space.pair_state[pair])]}"
-        )
+        where = "" if pair is None else f"; least certain: state {chosen.states[int(post.space.pair_state[pair])]}"
         if chosen.method != "q":
             words = f"there is no answer: {facts['distrust']}{where}"
             return Check(name="computation", fits=False, words=words)
-        advice = [
-            "group states that were rarely visited",
-            "choose another width of the prior (--prior gaussian:scale=…)",
-        ]
+        advice = ["group states that were rarely visited", "set another width of the prior (--prior gaussian:scale=…)"]
         if chosen.transitions == "dirichlet":
             advice.append("take the observed frequencies as transitions (--transitions empirical)")
         words = (
@@ -152,16 +147,11 @@ def _equal_noise(log: Log) -> Check:
 
     many = log.count >= 3.0
     if many.sum() < 2:
-        return Check(
-            name="noise", fits=True, words="too few repeated trials to tell whether all rewards are equally noisy"
-        )
+        return Check(name="noise", fits=True, words="too few repeated trials to tell whether noise is the same for all")
     free = log.count[many] - 1.0
     variance = log.reward_deviation[many] / free
     if np.any(variance <= 0.0):
-        words = (
-            "some actions pay exactly the same each time, others vary: one noise scale for all overstates the noise of "
-            "the former"
-        )
+        words = "some actions pay exactly the same each time, others vary: one noise scale is too large for the former"
         return Check(name="noise", fits=False, words=words)
     pooled = float(free @ variance / free.sum())
     statistic = free.sum() * np.log(pooled) - float(free @ np.log(variance))
@@ -170,7 +160,7 @@ def _equal_noise(log: Log) -> Check:
     words = (
         "rewards are about equally noisy everywhere, as the model assumes"
         if p > SUSPECT
-        else "some actions have much noisier rewards than others (or rare large ones), but one noise scale is assumed"
+        else "some actions have much noisier rewards than others (or rare large ones); one noise scale is assumed"
     )
     return Check(name="noise", fits=p > SUSPECT, words=words, p_value=p)
 

@@ -44,10 +44,7 @@ def value_figures(found: Fit) -> Iterator[tuple[str, Any]]:
 def state_figures(found: Fit) -> Iterator[tuple[str, Any]]:
     """Yield captions and pictures of what actions are worth and where they led, of a fit that is settled."""
     dotted = "; dotted: predicted" if (found.table["count"] == 0).any() else ""
-    yield (
-        f"What each action is worth (90 % intervals; filled: the action to take{dotted}).",
-        intervals_figure(found),
-    )
+    yield f"What each action is worth (90 % intervals; filled: the action to take{dotted}).", intervals_figure(found)
     if len(found.chosen.states) <= MOST_NODES:
         yield "Where actions led; thick arrows: the action to take.", graph_figure(found)
 
@@ -77,7 +74,7 @@ def distribution_figure(shown: dict[str, tuple[FloatArray, str]], label: str, *,
 
 def intervals_figure(found: Fit) -> Any:
     """Return a figure of the intervals of every action, state by state, of as many states as there is room for."""
-    table = found.table
+    table, taken = found.table, found.policy
     number = table.groupby("state", sort=False).size().cumsum()
     states = list(number.index[(number <= MOST_LINES) | (number == number.iloc[0])])
     table = table[table["state"].isin(states)]
@@ -91,7 +88,7 @@ def intervals_figure(found: Fit) -> Any:
     for state, part in table.groupby("state", sort=False):
         for row in part.to_dict(orient="records"):
             colour = ACTION_COLOURS[names.index(row["action"]) % len(ACTION_COLOURS)]
-            fill = colour if found.policy.get(str(state)) == row["action"] else "white"
+            fill = colour if taken.get(str(state)) == row["action"] else "white"
             line = "-" if row["count"] else ":"
             axes.plot([row["lower"], row["upper"]], [y, y], color=colour, linewidth=1.5, linestyle=line)
             axes.plot(row["mean"], y, "o", color=colour, markersize=6, markerfacecolor=fill)
