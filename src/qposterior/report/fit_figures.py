@@ -78,7 +78,6 @@ def intervals_figure(found: Fit) -> Any:
     number = table.groupby("state", sort=False).size().cumsum()
     states = list(number.index[(number <= MOST_LINES) | (number == number.iloc[0])])
     table = table[table["state"].isin(states)]
-    names = list(dict.fromkeys(table["action"]))
     plt = import_pyplot()
     height = 1.2 + 0.3 * (min(len(table), 2 * MOST_LINES) + len(states))
     figure, axes = plt.subplots(figsize=(8.5, height))
@@ -87,7 +86,7 @@ def intervals_figure(found: Fit) -> Any:
     y, ticks = 0.0, []
     for state, part in table.groupby("state", sort=False):
         for row in part.to_dict(orient="records"):
-            colour = ACTION_COLOURS[names.index(row["action"]) % len(ACTION_COLOURS)]
+            colour = ACTION_COLOURS[found.chosen.actions.index(row["action"]) % len(ACTION_COLOURS)]
             fill = colour if taken.get(str(state)) == row["action"] else "white"
             line = "-" if row["count"] else ":"
             axes.plot([row["lower"], row["upper"]], [y, y], color=colour, linewidth=1.5, linestyle=line)
