@@ -298,6 +298,7 @@ MUTATIONS = [
     Mutation("logs/fit.py", "rows.loc[np.diff(space.first_pair)[space.pair_state] == 1, \"prob_optimal\"] = np.nan", "pass", HONEST + "test_the_only_action_tried_is_not_called_best"),
     Mutation("logs/fit.py", "            rows[list(NUMBERS)] = np.nan", "            pass", HONEST + "test_draws_that_have_not_settled_give_no_answer"),
     Mutation("logs/checks.py", "checks.append(_free_loop(chosen, post))", "pass", HONEST + "test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks"),
+    Mutation("report/page.py", "autoescape=True", "autoescape=False", "tests/invariants/test_pages.py::test_labels_of_agents_are_escaped_in_the_page_of_a_comparison"),
     Mutation("model/tabular.py", "if self.free.size < self.num_pairs or", "if True or", TRUST + "test_modes_of_values_that_were_seen_roughly_are_found"),
     Mutation("model/starts.py", "return self._steer(moved, wanted, rng)", "return moved", TRUST + "test_modes_that_values_further_on_decide_are_found[hmc]"),
     Mutation("model/tabular.py", "if self.data.point_value.size and rewards.size:", "if False:", TRUST + "test_heavy_tails_have_modes_at_their_readings"),

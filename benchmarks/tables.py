@@ -12,7 +12,7 @@ from qposterior.experiments.compare import Comparison, read_comparison, run_grid
 from qposterior.experiments.metrics import bsuite_learning_time
 from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.statistics import summarise_runs
-from qposterior.report.compare_report import learning_time_figure, scaling_laws
+from qposterior.report.compare_report import learning_time_plot, scaling_laws
 from qposterior.report.figures import to_png
 from result_page import table, write_page
 
@@ -131,7 +131,7 @@ def learning_times(heading: str, found: Comparison, image: Path) -> tuple[str, s
         rows.append((agent, *(cells.get(d, "–") for d in depths), exponent, PRINTED.get(agent, "–"), seconds))
     header = ("agent", *(f"depth {d}" for d in depths), "exponent [95 %]", "printed", "seconds a run, by depth")
     image.parent.mkdir(exist_ok=True)
-    image.write_bytes(to_png(learning_time_figure(summary, laws)))
+    image.write_bytes(to_png(learning_time_plot(summary, laws).figure()))
     shown = f"![Learning time over depth]({image.parent.name}/{image.name})\n\n"
     return heading, shown + table(header, rows)
 

@@ -22,7 +22,7 @@ from qposterior.experiments.statistics import (
     summarise_returns,
     summarise_runs,
 )
-from qposterior.report.compare_report import learning_time_figure
+from qposterior.report.compare_report import learning_time_plot
 
 
 @pytest.mark.parametrize("size", [37, 39])
@@ -198,7 +198,7 @@ def test_agents_stand_around_their_depth_and_one_alone_on_it():
     table = pd.DataFrame(rows, columns=["agent", "depth", "runs", "solved", "mean", "low", "high"])
 
     def places(part):
-        figure = learning_time_figure(part, {})
+        figure = learning_time_plot(part, {}).figure()
         lines = figure.axes[0].lines
         plt.close(figure)
         return np.array([line.get_xdata() for line in lines if line.get_marker() == "o"])

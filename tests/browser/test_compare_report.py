@@ -29,6 +29,7 @@ def test_the_page_and_its_figures_are_written(page_file):
         assert (folder / f"{name}.pdf").read_bytes().startswith(b"%PDF")
     first = page_file.read_bytes()
     assert write_compare_report(read_comparison(folder)) == page_file
+    assert page_file.read_bytes() == first
     assert first.count(b"<a download=") == 2
 
 

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 import qposterior as qp
-from qposterior.report.fit_report import node_places, write_fit_report
+from qposterior.report.fit_figures import node_places
+from qposterior.report.fit_report import write_fit_report
 
 EVIL = "<script>document.title='ran'</script>"
 IMAGE = "<img src=x onerror=\"document.title='ran'\">"

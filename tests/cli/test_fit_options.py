@@ -76,7 +76,7 @@ def test_policies_come_first_on_the_terminal(log):
     assert printed.index("What policies are worth") < printed.index("What to do where")
     for words in ("recommended", "logged", "gain over logged", "upper bound", "P(best)", EVIL):
         assert words in printed
-    assert "- values are those of starting where the episodes of the log start" in printed
+    assert "- values are for episodes that start where those of the log start" in printed
 
 
 def test_a_policy_of_ones_own_is_valued(log, tmp_path):
@@ -144,7 +144,7 @@ def test_risk_and_caution_are_said_and_matter(log):
     answer = answer_of(log, "--risk", "cvar:0.1")
     assert answer["settings"]["risk"] == "cvar:0.1"
     printed = run(log, "--risk", "cvar:0.1", *FEW).stdout
-    assert "chosen for the mean value of the worst 10% of the draws" in printed
+    assert "chosen by its mean value over the worst 10% of" in printed
     careful = answer_of(log, "--cautious", "0.95")
     usual = qp.fit(shop()).chosen
     assert careful["settings"]["cautious"] == 0.95
@@ -265,4 +265,4 @@ def test_the_verdict_follows_how_sure_the_gain_is():
     alike = [("s", action, float(rng.normal()), "end") for action in "ab" for _ in range(30)]
     unsure = qp.fit(pd.DataFrame(alike, columns=COLUMNS), particles=2000)
     assert unsure.policies.prob_better < 0.95
-    assert "not sure" in verdict(unsure) or "nothing" in verdict(unsure)
+    assert "uncertain" in verdict(unsure) or "nothing" in verdict(unsure)

@@ -55,8 +55,8 @@ def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
         checks.append(_equal_noise(log))
     elif chosen.rewards == "deterministic" and int(np.sum(log.count > 1)) == 0:
         words = (
-            "every pair was tried once, so nothing tells whether rewards are the same each time, and P(best) takes "
-            "them to be; if they vary, give --rewards noisy, and try again what matters"
+            "every pair was tried only once, so the log cannot tell whether rewards are the same each time, and "
+            "P(best) assumes that they are; if they vary, use --rewards noisy, and try the important actions again"
         )
         checks.append(Check(name="rewards", fits=False, words=words))
     checks.append(_markov(log))
@@ -69,17 +69,17 @@ def _sampler(post: Posterior, chosen: Chosen) -> Check:
     words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
     if not post.trusted:
         pair = facts.get("worst_pair")
-        where = "" if pair is None else f", least sure in {chosen.states[int(post.space.pair_state[pair])]}"
+        where = "" if pair is None else f"; least certain: state {chosen.states[int(post.space.pair_state[pair])]}"
         if chosen.method != "q":
             words = f"there is no answer: {facts['distrust']}{where}"
             return Check(name="computation", fits=False, words=words)
-        advice = ["group states that were rarely visited", "give another width of the prior (--prior gaussian:scale=…)"]
+        advice = ["group states that were rarely visited", "set another width of the prior (--prior gaussian:scale=…)"]
         if chosen.transitions == "dirichlet":
-            advice.append("take the frequencies for the rows (--transitions empirical)")
+            advice.append("take the observed frequencies as transitions (--transitions empirical)")
         words = (
             f"the computation has not settled, so there is no answer: its draws are worth {worth:.0f} independent ones "
             f"and its chains differ by {facts.get('max_r_hat', np.nan):.2f} (R-hat, should be below 1.05){where}; "
-            + ", or ".join(advice)
+            f"what may help: {', or '.join(advice)}"
         )
     return Check(name="computation", fits=post.trusted, words=words)
 
@@ -90,8 +90,8 @@ def _left_out(post: Posterior) -> Check | None:
     if share == 0.0:
         return None
     words = (
-        f"{share:.1%} of the models that were drawn were left out: without a discount a loop pays in them, or a state "
-        "has no way out; all numbers are conditional on there being an end"
+        f"{share:.1%} of the drawn models were left out: without a discount, a loop pays in them or a state has no way "
+        "out; all numbers are conditional on every episode coming to an end"
     )
     return Check(name="ends", fits=post.trusted, words=words)
 
@@ -104,19 +104,19 @@ def _hard_to_judge(chosen: Chosen) -> Check | None:
     reasons = []
     if hierarchy.whole.is_skewed and readings < ENOUGH_READINGS:
         reasons.append(
-            f"rewards are skewed, as where they are rare and large, and half of the pairs have {readings:.0f} readings "
-            "or fewer"
+            f"rewards are skewed, as where large ones are rare, and half of the pairs have {readings:.0f} readings or "
+            "fewer"
         )
     elif readings < FEW_READINGS:
         reasons.append(f"half of the pairs have {readings:.0f} readings or fewer")
     if hierarchy.rewards.is_used:
-        reasons.append("rewards depend on where an action leads, as in the keeping of stock")
+        reasons.append("rewards depend on where an action leads, as in inventory control")
     if not reasons:
         return None
     words = (
         " and ".join(reasons) + ": in some simulated logs of this kind the intervals of values were too narrow, those "
-        "of differences between actions less so; rely on the order of the actions before the size of the gain, and try "
-        "the recommended policy on a part of the decisions first"
+        "of differences between actions less so; rely on the order of the actions rather than the size of the gain, "
+        "and try the recommended policy on part of the decisions first"
     )
     return Check(name="values", fits=False, words=words)
 
@@ -134,9 +134,9 @@ def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
         return None
     shown = ", ".join(chosen.states[s] for s in states[:5]) + (", …" if states.size > 5 else "")
     words = (
-        "one can circle for ever at a reward of about 0, and the answer holds that for the best thing to do in "
-        f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on what is said of "
-        "these states; count a cost for each step, or name goals (--goal) and use --discount 1"
+        "one can circle for ever at a reward of about 0, and the answer takes that to be the best thing to do in "
+        f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on the answer in "
+        "these states; charge a cost for each step, or name goals (--goal) and use --discount 1"
     )
     return Check(name="loops", fits=False, words=words)
 
@@ -147,22 +147,20 @@ def _equal_noise(log: Log) -> Check:
 
     many = log.count >= 3.0
     if many.sum() < 2:
-        return Check(name="noise", fits=True, words="too few repeated trials to tell whether all rewards are as noisy")
+        return Check(name="noise", fits=True, words="too few repeated trials to tell whether noise is the same for all")
     free = log.count[many] - 1.0
     variance = log.reward_deviation[many] / free
     if np.any(variance <= 0.0):
-        words = (
-            "some actions pay exactly the same each time, others vary: one noise for all of them overstates the former"
-        )
+        words = "some actions pay exactly the same each time, others vary: one noise scale is too large for the former"
         return Check(name="noise", fits=False, words=words)
     pooled = float(free @ variance / free.sum())
     statistic = free.sum() * np.log(pooled) - float(free @ np.log(variance))
     correction = 1.0 + (np.sum(1.0 / free) - 1.0 / free.sum()) / (3.0 * (many.sum() - 1))
     p = float(chi2.sf(statistic / correction, many.sum() - 1))
     words = (
-        "rewards are about as noisy everywhere, as the model takes them to be"
+        "rewards are about equally noisy everywhere, as the model assumes"
         if p > SUSPECT
-        else "some actions have much noisier rewards than others (or rare large ones); one noise is assumed for all"
+        else "some actions have much noisier rewards than others (or rare large ones); one noise scale is assumed"
     )
     return Check(name="noise", fits=p > SUSPECT, words=words, p_value=p)
 
@@ -196,7 +194,7 @@ def _markov(log: Log) -> Check | None:
         return Check(name="memory", fits=True, words="too few repeated trials to tell whether the past matters")
     p = float(chi2.sf(statistic, free))
     words = (
-        "where an action leads depends on the state it is taken in, not on what came before, as the model takes it"
+        "where an action leads depends on the state it is taken in, not on what came before, as the model assumes"
         if p > SUSPECT
         else "where an action leads also depends on what came before: the states leave something out"
     )

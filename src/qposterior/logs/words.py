@@ -23,11 +23,11 @@ FEW_DIGITS = 0.01
 """Share of a value that counts as uncertain at least: five digits will do where hardly anything is."""
 
 UPPER_BOUND = "upper bound"
-ALIKE = ("much the same places", "as is reported above", "much more different places")
+ALIKE = ("much more similar places", "places as similar as in the answer above", "much more different places")
 """The priors of `Fit.sensitivity`, in their order."""
 
 ORIGINS = {
-    "greedy": "the actions of largest mean value in each state",
+    "greedy": "the action of largest mean value in each state",
     "mean model": "the best policy of the mean model",
     "logged": "the logged policy",
 }
@@ -76,7 +76,12 @@ def widths(table: pd.DataFrame) -> FloatArray:
 
 def interval_words(row: Mapping[Any, Any], width: float) -> tuple[str, str]:
     """Return the value and the interval of a row of the table, rounded alike."""
-    value, low, high = rounded(width, row["mean"], row["lower"], row["upper"])
+    return with_interval((row["mean"], row["lower"], row["upper"]), width)
+
+
+def with_interval(numbers: tuple[float, float, float], width: float) -> tuple[str, str]:
+    """Return a value and its interval, rounded alike."""
+    value, low, high = rounded(width, *numbers)
     return value, f"{low} to {high}"
 
 
@@ -96,36 +101,36 @@ def verdict(found: Fit) -> str:
     if policies.prob_better >= SURE:
         return f"{words}; it is better with probability {sure}."
     if policies.prob_better >= UNSURE:
-        return f"{words}, but that is not sure: it is better with probability {sure}."
-    return f"{words}: there is probably nothing to gain. It is better with probability {sure} only."
+        return f"{words}, but this is uncertain: it is better with probability {sure}."
+    return f"{words}: there is probably nothing to gain. It is better with probability only {sure}."
 
 
 def how_recommended(found: Fit) -> Iterator[str]:
     """Yield what the recommended policy was chosen for, and on what it rests."""
     policies, chosen = found.policies, found.chosen
     if policies is None:
-        yield "no models were drawn, so no policy has a value here: an action is taken where its mean Q is the largest"
+        yield "no models were drawn, so policies have no values; in each state the action of largest mean Q is taken"
         return
     share = Risk.parse(chosen.risk).share
-    aim = "its mean value" if share == 1.0 else f"the mean value of the worst {share:.0%} of the draws"
+    worst = "" if share == 1.0 else f"the worst {share:.0%} of "
     start = ORIGINS.get(policies.origin, f"the policy {policies.origin!r} that was given")
     yield (
-        f"the recommended policy was chosen for {aim} on {policies.num_choosing:,} draws, starting from {start}, and "
-        f"all policies are valued on {policies.optimum.size:,} others; it takes only actions that were tried in their "
-        "state"
+        f"the recommended policy was chosen by its mean value over {worst}{policies.num_choosing:,} draws, in a search "
+        f"that started from {start}; all policies are valued on {policies.optimum.size:,} other draws; an action is "
+        "recommended only in a state where it was tried"
     )
     if chosen.cautious is not None:
         yield (
-            "it leaves the most frequent logged action of a state only where another is better with a probability of "
-            f"at least {chosen.cautious:g}"
+            "it departs from the most frequent logged action of a state only where another is better with a "
+            f"probability of at least {chosen.cautious:g}"
         )
     yield (
-        "values are those of starting where the episodes of the log start; the logged policy takes each action as "
+        "values are for episodes that start where those of the log start; the logged policy takes each action as "
         "often as the log does in that state"
     )
     yield (
-        "the upper bound is the mean value of deciding best in each draw, as if the truth were known: no policy has "
-        "it, and it is too large on average"
+        "the upper bound is the mean over draws of the optimal value of each, as if the truth were known: no policy "
+        "reaches it, and it is too large on average"
     )
 
 
@@ -137,8 +142,8 @@ def sensitivity_lines(found: Fit) -> list[PolicyLine]:
     width = max(high - low for _, low, high in gains.values())
     lines = []
     for name, numbers in zip(ALIKE, gains.values(), strict=True):
-        value, low, high = rounded(width, *numbers)
-        lines.append(PolicyLine(name=name, value=value, interval=f"{low} to {high}"))
+        value, interval = with_interval(numbers, width)
+        lines.append(PolicyLine(name=name, value=value, interval=interval))
     return lines
 
 
@@ -168,8 +173,8 @@ def _line(name: str, values: FloatArray, width: float, *, prob_better: float | N
     shown = "" if prob_better is None else share_words(prob_better)
     if not math.isfinite(mean):
         return PolicyLine(name=name, value="none", interval="it may never end", prob_better=shown)
-    value, low, high = rounded(width, mean, *ends)
-    return PolicyLine(name=name, value=value, interval=f"{low} to {high}", prob_better=shown)
+    value, interval = with_interval((mean, *ends), width)
+    return PolicyLine(name=name, value=value, interval=interval, prob_better=shown)
 
 
 def share_words(probability: float) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.errors import MissingExtraError
 from qposterior.experiments.statistics import measured_column
+from qposterior.report.extra import import_extra
 from qposterior.storage import write_atomically
 from qposterior.world.arrays import FloatArray
 
@@ -50,14 +50,8 @@ def agent_colours(agents: Iterable[str]) -> dict[str, str]:
 
 def import_pyplot() -> Any:
     """Return matplotlib's pyplot on a backend without a screen, or raise with the `pip install` to run."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtraError("drawing figures", "report") from error
-    matplotlib.use("Agg", force=False)
-    import matplotlib.pyplot as plt
-
-    return plt
+    import_extra("matplotlib", "drawing figures").use("Agg", force=False)
+    return import_extra("matplotlib.pyplot", "drawing figures")
 
 
 def regret_figure(episodes: pd.DataFrame, *, title: str = "") -> Any:

@@ -1,34 +1,49 @@
-"""What the pages share, as parts of their templates: one look, and tables that sort by the `data-key` of a cell."""
+"""Pages: the templates that they are made of, and how numbers stand in them."""
 
-HEAD = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ title }}</title>
-<link rel="icon" href="data:,">
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 68rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { padding: 0.25rem 0.8rem; text-align: right; }
-th { border-bottom: 2px solid #444; } table.sorts th { cursor: pointer; }
-th:first-child, td:first-child, td.name, th.name { text-align: left; }
-tr + tr td { border-top: 1px solid #ddd; } tr.best td { font-weight: 600; }
-pre { background: #f5f5f5; padding: 1rem; overflow: auto; }
-img { max-width: 100%; height: auto; } figure { margin: 2rem 0; } figcaption, .note { color: #555; }
-.misfit { background: #fff3e0; border-left: 4px solid #D55E00; padding: 0.5rem 1rem; }
-</style>
-"""
+from __future__ import annotations
 
-SORT_SCRIPT = """<script>
-document.querySelectorAll("table.sorts th").forEach(head => head.addEventListener("click", () => {
-  const body = head.closest("table").querySelector("tbody");
-  const column = head.cellIndex, up = head.dataset.order !== "up";
-  head.dataset.order = up ? "up" : "down";
-  const read = text => text === "" || Number.isNaN(Number(text)) ? text : Number(text);
-  const key = row => read(row.cells[column].dataset.key);
-  [...body.rows].sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (up ? 1 : -1))
-    .forEach(row => body.appendChild(row));
-}));
-</script>
-"""
+import base64
+import math
+from pathlib import Path
+from typing import Any
+
+from qposterior.report.extra import import_extra
+from qposterior.storage import write_atomically
+
+TEMPLATES = Path(__file__).parent / "templates"
+HEAD = (TEMPLATES / "head.html").read_text(encoding="utf-8")
+"""How a page begins, with the look that all share, up to the end of its style."""
+
+
+def page_templates() -> Any:
+    """Return the templates of pages, by name; what is put into them is data, never markup, unless they say `safe`.
+
+    A template from elsewhere may extend `base.html` and use the parts of `parts.html`. Bytes, such as pictures, are
+    put into a page by the filter `base64`.
+    """
+    jinja2 = import_extra("jinja2")
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    return pages
+
+
+def write_page(path: Path, template: str, **parts: Any) -> Path:
+    """Write the page that a template makes of its parts, and return its path."""
+    write_atomically(path, page_templates().get_template(template).render(parts))
+    return path
+
+
+def dashed(value: float | None, form: str = "") -> str:
+    """Return a number in this format, or a dash where there is none."""
+    return "–" if value is None or not math.isfinite(value) else f"{value:{form}}"
+
+
+def shortened(label: str, most: int) -> str:
+    """Return a label, which comes from a log and may be of any length, in so many characters."""
+    return label if len(label) <= most else f"{label[: most - 1]}…"
