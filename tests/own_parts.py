@@ -93,3 +93,72 @@ class GumbelReadings:
         z = (values - np.repeat(rewards, np.diff(starts), axis=1)) / self.scale
         total = np.sum(weights * (-z - np.exp(-z) - np.log(self.scale)), axis=1)
         return total, np.add.reduceat(weights * (1.0 - np.exp(-z)) / self.scale, starts[:-1], axis=1)
+
+
+@dataclass
+class SixtyForty:
+    """A belief of one's own: each observed row is (p, 1 − p) on the two successors seen from its state, p ~ Beta."""
+
+    shapes: tuple[float, float] = (6.0, 4.0)
+
+    def bind(self, seen, rng):
+        from qposterior.model.rows import BoundRows, DirichletRows
+
+        table, _ = DirichletRows().shapes(seen)
+        shape = np.tile(self.shapes, table.num_rows)
+
+        def draw(num, rng):
+            return rng.standard_gamma(shape, (num, shape.size))
+
+        return BoundRows(pairs=seen.observed_pairs, table=table, draw_fn=draw)
+
+
+def stretched(parts):
+    """A chart of one's own: x = θ / 2 + θ³ / 20, one by one, so that its volume is no constant."""
+    from qposterior.model.charts import BoundChart, Location
+
+    class Stretched(BoundChart):
+        def __init__(self, parts):
+            self.parts, self.num_coordinates = parts, parts.seen.space.num_pairs
+            self.upper_walls = np.full(self.num_coordinates, np.inf)
+
+        def _theta(self, x):
+            # The real root of t³ / 20 + t / 2 = x, by Cardano's formula.
+            root = np.sqrt((10.0 * x) ** 2 + (10.0 / 3.0) ** 3)
+            return np.cbrt(10.0 * x + root) + np.cbrt(10.0 * x - root)
+
+        def _slope(self, theta):
+            return 1.0 / (0.5 + 0.15 * theta**2)
+
+        def locate(self, x, log_scale):
+            theta = self._theta(x)
+            return Location(
+                parameters=theta,
+                rewards=self.rewards_of(theta),
+                log_volume=np.log(self._slope(theta)).sum(axis=1),
+                jump=np.zeros(x.shape[0]),
+                inside=np.isfinite(theta).all(axis=1),
+                x=x,
+            )
+
+        def pull_back(self, at, slope, bend):
+            from qposterior.model.charts import QChart
+
+            theta = at.parameters
+            in_theta, _ = QChart(self.parts).pull_back(at, slope, bend)
+            volume = -0.3 * theta * self._slope(theta)
+            return (in_theta + volume) * self._slope(theta), np.zeros(at.x.shape[0])
+
+        def to_parameters(self, x, log_scale):
+            return self._theta(x)
+
+        def from_parameters(self, parameters, log_scale):
+            return 0.5 * parameters + 0.05 * parameters**3
+
+        def contains(self, parameters):
+            return np.isfinite(parameters).all(axis=1)
+
+        def start(self, num, rng):
+            return self.from_parameters(self.parts.prior.draw(num, self.parts.seen.space, rng), None)
+
+    return Stretched(parts)

@@ -19,11 +19,12 @@ from qposterior.inference.problem import Problem
 from qposterior.inference.smc import islands
 from qposterior.inference.smc.annealed import AnnealedSettings
 from qposterior.inference.smc.one_look import OneLookSettings
+from qposterior.model.charts import Parts
 from qposterior.model.free_loops import free_loop
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise, NoiseModel
 from qposterior.model.prior import GaussianPrior, Prior, RewardPrior
-from qposterior.model.rows import DirichletRows, SimulatedRows, SimulatorPool
+from qposterior.model.rows import Rows, SimulatorPool
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -36,12 +37,12 @@ def posterior(
     prior: Prior | RewardPrior | ModelPrior | None = None,
     tolerance: float | FloatArray = 0.0,
     method: str = "hmc",
-    coordinates: str = "bellman",
+    coordinates: str | Callable[[Parts], Any] = "bellman",
     particles: int = 1000,
     seed: Any = 0,
     kernel: str = "gaussian",
     noise: Noise | NoiseModel | None = None,
-    transitions: TransitionTable | DirichletRows | SimulatedRows | SimulatorPool | str | None = None,
+    transitions: TransitionTable | Rows | SimulatorPool | str | None = None,
     features: FloatArray | None = None,
     settings: HMCSettings | AnnealedSettings | OneLookSettings | None = None,
     max_cells: int = MOST_CELLS,
@@ -58,7 +59,8 @@ def posterior(
       tolerance 0 one pair after the other with exact weights; at a positive tolerance, or with noise, the paper's
       annealed sampler).
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
-      unless exact). `features` ``(K, F)`` asks for a Q that is linear in them, in Q coordinates.
+      unless exact), or a chart of one's own (`qposterior.model.charts`). `features` ``(K, F)`` asks for a Q that is
+      linear in them, in Q coordinates.
     - `transitions`: of counted successors, how their unknown rows are treated: "dirichlet" (default; or a
       `DirichletRows`) draws them jointly with Q, a `SimulatedRows` takes fresh ones from a simulator, a
       `SimulatorPool` those of a pool that grows with the data, "empirical" takes the frequencies for the rows (biased:

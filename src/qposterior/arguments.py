@@ -45,14 +45,15 @@ def to_problem(given: dict[str, Any]) -> Problem:
     seen = known_rows(seen, transitions, prior)
     described: dict[str, Any] = {"prior": prior_to_dict(prior), "tolerance": None, "kernel": None, "noise": None}
     described |= likelihood.describe() if noise is None else {"noise": likelihood.describe()}
-    described |= {"coordinates": given["coordinates"], "observed": seen.num_observed}
+    name = given["coordinates"]
+    described |= {"coordinates": getattr(name, "__name__", str(name)), "observed": seen.num_observed}
     if rows is not None and not isinstance(rows, TableRows):
         described["transitions"] = type(rows).__name__
     return Problem(
         seen=seen,
         prior=prior,
         noise=likelihood,
-        chart=CHARTS[given["coordinates"]],
+        chart=given["coordinates"] if callable(given["coordinates"]) else CHARTS[given["coordinates"]],
         rows=rows,
         q_function=None if given["features"] is None else _linear(given["features"], given),
         num_draws=given["particles"],
@@ -86,14 +87,16 @@ def _check_each(given: dict[str, Any]) -> None:
     if not isinstance(given["prior"], ModelPrior):
         check_prior(given["prior"])
     check_choice("method", given["method"], METHODS)
-    check_choice("coordinate system", given["coordinates"], CHARTS)
+    if not callable(given["coordinates"]):
+        check_choice("coordinate system", given["coordinates"], CHARTS)
     for name in ("particles", "max_cells"):
         check_count(name, given[name])
     if given["noise"] is not None:
         check_noise(given["noise"])
     if given["transitions"] is not None:
         kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
-        check_type("transitions", given["transitions"], kinds)
+        if isinstance(given["transitions"], type) or not hasattr(given["transitions"], "bind"):
+            check_type("transitions", given["transitions"], kinds)
     if isinstance(given["transitions"], TransitionTable):
         check_rows(given["transitions"], given["seen"].space.num_pairs, given["seen"].space.num_states)
     if given["progress_fn"] is not None:
@@ -154,10 +157,11 @@ def _rows_of(given: dict[str, Any]) -> Rows | None:
     return TableRows(transitions)
 
 
-def _unknown_rows(
-    seen: Experience, transitions: Any, prior: Any, method: str, coordinates: str
-) -> DirichletRows | SimulatedRows | None:
-    """Return what is believed of rows that are not known, None where they are."""
+def _unknown_rows(seen: Experience, transitions: Any, prior: Any, method: str, coordinates: str) -> Rows | None:
+    """Return what is believed of rows that are not known, None where they are.
+
+    A belief of one's own is anything with `bind` (`qposterior.model.rows.Rows`).
+    """
     if isinstance(transitions, str):
         if transitions not in ("dirichlet", "empirical"):
             raise unknown_name("treatment of transitions", transitions, ("dirichlet", "empirical"))
@@ -165,12 +169,14 @@ def _unknown_rows(
             raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
     if transitions == "empirical" or isinstance(transitions, TransitionTable | SimulatorPool):
         return None
-    if seen.transitions != "counted" and not isinstance(transitions, SimulatedRows):
-        if isinstance(transitions, DirichletRows):
-            raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
+    is_counted, is_belief = seen.transitions == "counted", hasattr(transitions, "bind")
+    if not is_counted and isinstance(transitions, DirichletRows):
+        raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
+    if not is_counted and not is_belief:
         return None
     if isinstance(prior, RewardPrior):
         raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
     if method != "hmc" or coordinates != "bellman":
         raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
-    return transitions if isinstance(transitions, DirichletRows | SimulatedRows) else DirichletRows()
+    belief: Rows = transitions if is_belief else DirichletRows()
+    return belief

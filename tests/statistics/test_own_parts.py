@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import qposterior as qp
-from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, TwoWorlds
+from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, SixtyForty, TwoWorlds, stretched
 from problems import noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.model.charts import CHARTS, LinearQ, QChart
 from qposterior.model.noise import Tolerance
+from qposterior.model.target import Target
 
 LIMIT = 4.5
 BASE = qp.GaussianPrior(mean=-0.5, scale=4.0)
@@ -72,7 +74,7 @@ def test_the_annealed_sampler_has_the_right_probabilities_and_evidence(coordinat
             noise=Tolerance(tolerance=0.5),
             particles=300,
             rng=np.random.default_rng(seed),
-            coordinates=coordinates,
+            chart=CHARTS[coordinates],
             final_tolerance=0.5,
         )
         sampler.update(seen)
@@ -166,7 +168,7 @@ def test_noise_of_ones_own_has_the_evidence_of_the_exact_one():
             noise=GaussianReadings(scale=0.8),
             particles=300,
             rng=np.random.default_rng(seed),
-            coordinates="bellman",
+            chart=CHARTS["bellman"],
         )
         sampler.update(seen)
         evidence.append(np.exp(sampler.particles.log_evidence - exact.log_evidence))
@@ -198,3 +200,92 @@ def test_features_take_a_noise_of_ones_own():
     mine = qp.posterior(seen, noise=GumbelReadings(scale=0.6), features=np.eye(2), **options)
     table = qp.posterior(seen, noise=GumbelReadings(scale=0.6), **options)
     assert np.abs(mine.pair_mean - table.pair_mean).max() < 0.08
+
+
+@pytest.mark.parametrize("prior", [qp.GaussianPrior(mean=-0.4, scale=1.8), TwoWorlds()])
+def test_gradients_in_a_chart_of_ones_own_are_finite_differences(prior):
+    _, seen = random_problem("looping", 3, num_states=4, share=0.5)
+    target = Target(seen, prior, Tolerance(tolerance=0.6), chart=stretched)
+    x = target.initial(3, np.random.default_rng(1))
+    np.testing.assert_allclose(target.from_parameters(target.to_parameters(x)), x, atol=1e-9)
+    _, grad = target.log_density_and_grad(x)
+    for j in range(target.num_coordinates):
+        ends = np.repeat(x[None], 2, axis=0)
+        ends[:, :, j] += np.array([[1e-6], [-1e-6]])
+        slope = (target.log_density(ends[0]).smooth - target.log_density(ends[1]).smooth) / 2e-6
+        np.testing.assert_allclose(grad[:, j], slope, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("method", ["hmc", "tempering", "smc"])
+def test_a_chart_of_ones_own_gives_the_posterior_of_the_others(method):
+    """Without the volume of the chart P(optimal) would be that of another prior."""
+    _, seen = random_problem("acyclic", 1, num_states=4, share=0.5)
+    prior = qp.GaussianPrior(mean=-0.5, scale=1.8)
+    exact = qp.posterior(seen, prior=prior, method="exact", tolerance=0.5, coordinates="q")
+    post = qp.posterior(seen, prior=prior, method=method, tolerance=0.5, coordinates=stretched, particles=3000, seed=2)
+    assert post.trusted
+    assert np.abs(shares_of(post) - shares_of(exact)).max() < 0.06
+    assert np.nanmax(np.abs(post.mean() - exact.mean())) < 0.25
+    assert post.settings["coordinates"] == "stretched"
+
+
+@pytest.mark.parametrize("options", [{"method": "exact", "tolerance": 0.5}, {"method": "smc"}])
+def test_where_a_chart_of_ones_own_is_not_taken_that_is_said(options):
+    _, seen = random_problem("acyclic", 1, num_states=4, share=0.5)
+    with pytest.raises(qp.InvalidInputError, match='"hmc"'):
+        qp.posterior(seen, coordinates=stretched, particles=50, **options)
+
+
+@pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
+def test_rows_of_ones_own_are_drawn_with_q():
+    """A loop that is left with probability 1 − p, p ~ Beta(6, 4): as with Dirichlet rows of these shapes."""
+    seen = qp.Experience(
+        qp.FiniteMDP.from_edges([(0, 0, 0, 0.5, -1.0), (0, 0, 1, 0.5, -1.0)], goal=[1]).space, transitions="counted"
+    )
+    for following in (0, 1):
+        seen.record(0, 0, -1.0, following)
+    post = qp.posterior(seen, prior=qp.GaussianPrior(scale=50.0), transitions=SixtyForty(), particles=4000, seed=1)
+    # Q = −1 / (1 − p); under so wide a prior the rows keep their Beta, but for the determinant (1 − p)⁻¹.
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    q = -1.0 / (1.0 - grid)
+    weight = grid**5 * (1.0 - grid) ** 3 * np.exp(-0.5 * (q / 50.0) ** 2) / (1.0 - grid)
+    expected = (weight @ q) / weight.sum()
+    assert post.mean()[0, 0] == pytest.approx(expected, rel=0.08)
+    assert post.settings["transitions"] == "SixtyForty"
+
+
+@pytest.mark.parametrize("particles", [300])
+def test_the_annealed_sampler_runs_on_a_linear_q_and_agrees_with_a_grid(particles):
+    """Two features, so that P(optimal), the means and the evidence are sums over a grid of weights."""
+    _, seen = random_problem("looping", 2, num_states=4, share=0.6)
+    features = np.random.default_rng(3).standard_normal((seen.space.num_pairs, 2))
+    prior, noise = qp.GaussianPrior(mean=0.3, scale=1.6), Tolerance(tolerance=0.8)
+    axis = np.linspace(-9.0, 9.0, 601)
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    theta = grid @ features.T
+    table = seen.table().matrix
+    rewards = theta[:, seen.observed_pairs] - seen.space.discount * (table @ seen.space.maximum(theta).T).T
+    z = (rewards - seen.reward_mean[seen.observed_pairs]) / 0.8
+    log_density = -0.5 * np.sum(z**2, axis=1) - seen.num_observed * np.log(0.8 * np.sqrt(2.0 * np.pi))
+    log_density += -0.5 * np.sum(((grid - 0.3) / 1.6) ** 2, axis=1) - 2.0 * np.log(1.6 * np.sqrt(2.0 * np.pi))
+    mass = np.exp(log_density) * (axis[1] - axis[0]) ** 2
+    expected = np.concatenate([mass @ seen.space.optimal_share(theta), mass @ grid]) / mass.sum()
+    found, evidence = [], []
+    for seed in range(20):
+        sampler = AnnealedSampler.start(
+            seen,
+            prior=prior,
+            noise=noise,
+            particles=particles,
+            rng=np.random.default_rng(seed),
+            chart=QChart,
+            q_function=LinearQ(features),
+            final_tolerance=0.8,
+        )
+        sampler.update(seen)
+        weights, w = sampler.particles.weights, sampler.particles.parameters
+        found.append(np.concatenate([weights @ seen.space.optimal_share(sampler.q_of_particles()), weights @ w]))
+        evidence.append(np.exp(sampler.particles.log_evidence) / mass.sum())
+    spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
+    assert np.abs((np.mean(found, axis=0) - expected) / np.sqrt(spread**2 + 1e-6)).max() < LIMIT
+    assert abs(np.mean(evidence) - 1.0) < LIMIT * np.std(evidence, ddof=1) / np.sqrt(len(evidence))

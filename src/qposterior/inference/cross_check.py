@@ -12,6 +12,7 @@ from qposterior.inference.exact import EXACT_ERROR, Enumeration
 from qposterior.inference.hmc import scout
 from qposterior.inference.problem import Problem
 from qposterior.inference.trust import contradiction, distrust
+from qposterior.model.charts import CHARTS
 from qposterior.model.target import Target
 from qposterior.weighted_draws import Posterior, judged
 
@@ -37,7 +38,7 @@ def scouted(post: Posterior, problem: Problem, rng: np.random.Generator) -> Post
 def cross_checked(post: Posterior, problem: Problem) -> Posterior:
     """Return the posterior, distrusted where enumeration is in reach and says something else."""
     space = post.space
-    if space.num_pairs > CHECKED_PAIRS or not post.trusted:
+    if space.num_pairs > CHECKED_PAIRS or not post.trusted or problem.chart not in CHARTS.values():
         return post
     rng = np.random.default_rng(0)  # a stream of its own: the draws do not depend on whether they are checked
     coordinates = "bellman" if problem.is_bellman else "q"

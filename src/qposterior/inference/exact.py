@@ -17,6 +17,7 @@ import numpy as np
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
 from qposterior.inference.polytope_gaussian import REPLICATES, Moments, PolytopeGaussian, is_feasible
 from qposterior.inference.problem import Problem
+from qposterior.model.charts import CHARTS
 from qposterior.model.kernels.density import GAUSSIAN, UNIFORM, LikelihoodData
 from qposterior.model.noise import Likelihood, Readings, as_likelihood
 from qposterior.model.prior import GaussianPrior
@@ -59,10 +60,11 @@ class Enumeration:
         max_cells: int = MOST_CELLS,
         rng: np.random.Generator,
     ) -> None:
+        if not isinstance(prior, GaussianPrior):
+            raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
         likelihood = as_likelihood(noise)
         readings = likelihood.bind(seen)
-        _check_covered(prior, likelihood, readings)
-        assert isinstance(prior, GaussianPrior)
+        _check_covered(likelihood, readings)
         self.seen, self.prior, self.coordinates = seen, prior, coordinates
         self.space = seen.space
         self.pairs = seen.observed_pairs
@@ -408,10 +410,8 @@ def _differences(num_pairs: int, chosen: list[int], other: list[int]) -> FloatAr
     return rows
 
 
-def _check_covered(prior: Any, noise: Likelihood, readings: Readings) -> None:
-    """Raise for what thm. psrl does not cover."""
-    if not isinstance(prior, GaussianPrior):
-        raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
+def _check_covered(noise: Likelihood, readings: Readings) -> None:
+    """Raise for a noise that thm. psrl does not cover."""
     data = readings.data
     if data.kind == UNIFORM and not noise.is_exact:
         raise InvalidInputError('method="exact" needs the Gaussian kernel, got \'uniform\'; use method="hmc"')
@@ -431,6 +431,10 @@ def _reading_constant(data: LikelihoodData) -> float:
 
 def run(problem: Problem, rng: np.random.Generator, *, max_cells: int = MOST_CELLS) -> Posterior:
     """Return the posterior by enumeration: exact P(optimal), means and sds, and independent draws."""
+    if problem.chart not in CHARTS.values():
+        raise InvalidInputError(
+            'method="exact" takes coordinates "bellman" or "q"; for a chart of one\'s own use "hmc"'
+        )
     coordinates = "bellman" if problem.is_bellman else "q"
     cells = Enumeration(
         problem.seen, problem.prior, problem.noise, coordinates=coordinates, max_cells=max_cells, rng=rng

@@ -92,6 +92,11 @@ def _start(
     common: dict[str, Any] = {"prior": problem.prior, "noise": problem.noise, "rng": rng, "settings": chosen}
     wanted = max(SMALLEST_ISLAND, -(-problem.num_draws // ISLANDS))
     if isinstance(chosen, OneLookSettings):
+        if not problem.is_bellman:
+            raise InvalidInputError(
+                'at tolerance 0 method="smc" weighs first looks in Bellman coordinates; give a positive tolerance, or '
+                'use method="hmc"'
+            )
         return OneLookSampler.start(problem.seen, **common, particles=wanted)
     final = None
     if isinstance(problem.noise, Tolerance):
