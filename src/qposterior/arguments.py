@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from qposterior.checks import check_callable, check_choice, check_count, check_n
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.inference.exact import MOST_CELLS
 from qposterior.inference.problem import Problem
-from qposterior.model.charts import CHARTS, LinearQ
+from qposterior.model.charts import CHARTS, LinearQ, Parts, QChart
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Likelihood, Tolerance, as_likelihood, check_noise
 from qposterior.model.prior import RewardPrior, check_prior, prior_to_dict
@@ -53,12 +54,21 @@ def to_problem(given: dict[str, Any]) -> Problem:
         seen=seen,
         prior=prior,
         noise=likelihood,
-        chart=given["coordinates"] if callable(given["coordinates"]) else CHARTS[given["coordinates"]],
+        chart=_chart_of(given),
         rows=rows,
         q_function=None if given["features"] is None else _linear(given["features"], given),
         num_draws=given["particles"],
         described=described,
     )
+
+
+def _chart_of(given: dict[str, Any]) -> Callable[[Parts], Any]:
+    """Return the chart of the coordinates asked for; a linear Q has those of its weights."""
+    if given["features"] is not None:
+        return QChart
+    asked = given["coordinates"]
+    chart: Callable[[Parts], Any] = asked if callable(asked) else CHARTS[asked]
+    return chart
 
 
 def known_rows(seen: Experience, transitions: Any, prior: Any) -> Experience:

@@ -11,20 +11,21 @@ from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.model.charts import CHARTS
 from qposterior.model.noise import Noise, Tolerance
 
 PAIRS = [(0, 0), (0, 1), (1, 1), (2, 0)]
 SAMPLERS = {
     "one-look": (OneLookSampler, {}, "revealed"),
-    "one-look, noise": (OneLookSampler, {"likelihood": Noise()}, "noisy"),
-    "annealed, q": (AnnealedSampler, {"coordinates": "q"}, "revealed"),
-    "annealed, bellman": (AnnealedSampler, {"coordinates": "bellman"}, "revealed"),
-    "annealed, fixed": (AnnealedSampler, {"coordinates": "q", "final_tolerance": 1.0}, "revealed"),
-    "annealed, noise": (AnnealedSampler, {"likelihood": Noise(scale=1.0)}, "noisy"),
+    "one-look, noise": (OneLookSampler, {"noise": Noise()}, "noisy"),
+    "annealed, q": (AnnealedSampler, {"chart": CHARTS["q"]}, "revealed"),
+    "annealed, bellman": (AnnealedSampler, {"chart": CHARTS["bellman"]}, "revealed"),
+    "annealed, fixed": (AnnealedSampler, {"chart": CHARTS["q"], "final_tolerance": 1.0}, "revealed"),
+    "annealed, noise": (AnnealedSampler, {"noise": Noise(scale=1.0)}, "noisy"),
     "exact": (ExactSampler, {}, "revealed"),
-    "exact, noise": (ExactSampler, {"likelihood": Noise(scale=1.0)}, "noisy"),
+    "exact, noise": (ExactSampler, {"noise": Noise(scale=1.0)}, "noisy"),
     "joint": (JointSampler, {}, "counted"),
-    "joint, noise": (JointSampler, {"likelihood": Noise()}, "counted, noisy"),
+    "joint, noise": (JointSampler, {"noise": Noise()}, "counted, noisy"),
 }
 MDP = deterministic_mdp(4, 2, discount=0.9)
 
@@ -49,7 +50,7 @@ def experience(kind, pairs):
 
 def start(name, seed=0, particles=40):
     make, options, kind = SAMPLERS[name]
-    given = {"prior": qp.GaussianPrior(), "likelihood": Tolerance()} | options
+    given = {"prior": qp.GaussianPrior(), "noise": Tolerance()} | options
     return make.start(experience(kind, []), particles=particles, rng=np.random.default_rng(seed), **given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -206,7 +207,7 @@ def test_chains_start_with_every_action_of_every_state(kind):
     x = target.disperse(target.initial(4, rng), rng)
     assert np.isfinite(target.log_density(x)).all()
     greedy = target.optimal_share(target.to_q(x)).max(axis=0)
-    controlled = target.value_columns >= 0
+    controlled = target.chart.value_columns >= 0
     assert greedy[controlled].all()  # each free pair is the best of its state somewhere
     if kind is QTarget:
         assert controlled.all()
@@ -289,8 +290,8 @@ def test_islands_are_weighted_by_their_evidence(monkeypatch):
 
     def update(sampler, _seen):
         i = next(number)
-        sampler.particles.parameters[:] = float(i)
-        sampler.particles.log_evidence = 0.2 * i
+        values = np.full_like(sampler.particles.parameters, float(i))
+        sampler.particles = replace(sampler.particles, parameters=values, log_evidence=0.2 * i)
 
     monkeypatch.setattr(OneLookSampler, "update", update)
     monkeypatch.setattr(cross_check, "CHECKED_PAIRS", 0)

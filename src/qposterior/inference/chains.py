@@ -83,10 +83,8 @@ class Chains:
     def q(self, target: Target, rows: slice | np.ndarray = slice(None)) -> FloatArray:
         """Return ``(C · M, K)`` values of Q, or those of some iterations."""
         if self.parameters is not None:
-            chosen = self.parameters[:, rows]
-            return target.chart.q_function.to_q(chosen.reshape(-1, chosen.shape[2]))
-        chosen = self.draws[:, rows]
-        return target.to_q(chosen.reshape(-1, chosen.shape[2]))
+            return target.chart.q_function.to_q(_flat(self.parameters[:, rows]))
+        return target.to_q(_flat(self.draws[:, rows]))
 
     def describe(self, target: Target) -> dict[str, Any]:
         """Return the worst R-hat and effective sizes, of Q and of which pairs are greedy."""
@@ -96,12 +94,17 @@ class Chains:
         return describe_draws(theta.reshape(*size, -1), shares.reshape(*size, -1))
 
 
+def _flat(draws: FloatArray) -> FloatArray:
+    """Return ``(C · M, D)``; D may be 0."""
+    return draws.reshape(draws.shape[0] * draws.shape[1], draws.shape[2])
+
+
 def thinned(chains: Chains, target: Target, problem: Problem, *, method: str) -> Posterior:
     """Return the posterior of chains: as many draws as were asked for, evenly spaced, chain after chain."""
     num_chains, length = chains.draws.shape[:2]
     num, per_chain = problem.num_draws, -(-problem.num_draws // num_chains)
     row = np.linspace(0, length - 1, per_chain).round().astype(int)
-    q, x = chains.q(target, row), chains.draws[:, row].reshape(num_chains * per_chain, -1)
+    q, x = chains.q(target, row), _flat(chains.draws[:, row])
     is_even = q.shape[0] == num
     kept = np.arange(num) if is_even else np.linspace(0, q.shape[0] - 1, num).round().astype(int)
     log_scale = target.log_scale_of(x)

@@ -300,6 +300,11 @@ class AnnealedSampler(SequentialSampler):
         )
         return self._take(stage, moved, target, started, **facts)
 
+    def bellman_error(self, target: Target) -> float:
+        """Return the expected squared Bellman error Σ_n w_n Σ_k (g_k(θ_n) − r_k)² (paper, eq. bellmandefinition)."""
+        misfits = target.misfits(self.particles.parameters)
+        return float(self.particles.weights @ np.sum(misfits**2, axis=1))
+
     def _take(
         self, name: str, moved: tuple[Particles, StepRecord], target: Target, started: float, **facts: Any
     ) -> Stage:
@@ -307,10 +312,7 @@ class AnnealedSampler(SequentialSampler):
         self.particles, step = moved
         self.bounds = step.bounds
         self.last_mixing = None if step.is_effective else step.mixing_ratio
-        misfit = np.sum(target.misfits(self.particles.parameters) ** 2, axis=1)
-        stage = Stage(
-            step=step, floor=self.floor, ceiling=self.ceiling, bellman_error=float(self.particles.weights @ misfit)
-        )
+        stage = Stage(step=step, floor=self.floor, ceiling=self.ceiling, bellman_error=self.bellman_error(target))
         if step.is_effective and stage.floor == stage.ceiling:
             self.sharpest = min(self.sharpest, stage.floor)
         row = {"stage": name, "observed": self.seen.num_observed, "tolerance": stage.floor}
