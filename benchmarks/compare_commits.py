@@ -22,12 +22,20 @@ ROOT = Path(__file__).parent.parent
 
 WORKER = """
 import json, sys, time
+from functools import partial
 import numpy as np
 import qposterior as qp
-from qposterior.inference.hmc import HMCSettings, Tuning, hmc_move, run_hmc
+from qposterior.inference.hmc import Tuning, hmc_move, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.noise import Noise, Tolerance
-from targets import BellmanTarget, QTarget
+try:
+    from qposterior.model.charts import QChart
+    from qposterior.model.noise import Noise, Tolerance
+    from qposterior.model.target import Target as BellmanTarget
+    QTarget, noise_name = partial(BellmanTarget, chart=QChart), "noise"
+except ImportError:  # before the parts of a target could be put together
+    from qposterior.model.likelihood import Noise, Tolerance
+    from qposterior.model.tabular import BellmanTarget, QTarget
+    noise_name = "likelihood"
 
 def half_seen(depth):
     mdp = qp.make_environment("deep-sea", depth=depth)
@@ -50,17 +58,24 @@ targets = {
 tasks = {}
 for name, target in targets.items():
     x = target.initial(64, np.random.default_rng(0))
+    p = np.random.default_rng(2).standard_normal((64, 20, target.num_coordinates))
+    log_uniform = np.log(np.random.default_rng(3).random((64, 20)))
     tuning = Tuning(step=0.05, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
     tasks["gradient, " + name] = lambda t=target, x=x: [t.log_density_and_grad(x) for _ in range(40)]
     def leapfrog(t=target, x=x, m=tuning):
         hmc_move(t, x, t.log_density(x), m, 40, np.random.default_rng(1))
     tasks["leapfrog, " + name] = leapfrog
+    def moves(t=target, x=x, p=p, u=log_uniform):
+        given = {"step": np.full(64, 0.05), "num_steps": np.full((64, 20), 20), "inverse_mass": np.ones(p.shape[2])}
+        t.run_chains(x, t.log_density(x), p.copy(), u, **given)
+    tasks["trajectories, " + name] = moves
 
 def one_look():
-    sampler = OneLookSampler.start(sea, prior=prior, noise=Tolerance(), particles=20, rng=np.random.default_rng(0))
+    given = {"prior": prior, noise_name: Tolerance(), "particles": 20, "rng": np.random.default_rng(0)}
+    sampler = OneLookSampler.start(sea, **given)
     sampler.update(sea)
 
-settings = HMCSettings(chains=8, warm_up=80, max_iterations=100, block=100, min_ess=0.0, max_r_hat=np.inf)
+settings = qp.HMCSettings(chains=8, warm_up=80, max_iterations=100, block=100, min_ess=0.0, max_r_hat=np.inf)
 tasks["one-look updates"] = one_look
 tasks["chains, q"] = lambda: run_hmc(targets["q"], np.random.default_rng(0), settings)
 tasks["chains, bellman"] = lambda: run_hmc(targets["bellman"], np.random.default_rng(0), settings)

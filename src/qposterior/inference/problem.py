@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.model.charts import BellmanChart, Parts, QFunction
-from qposterior.model.noise import Likelihood, Tolerance
+from qposterior.model.noise import Likelihood
 from qposterior.model.rows import Rows
 from qposterior.model.target import Target
 from qposterior.weighted_draws import Posterior
@@ -43,7 +43,12 @@ class Problem:
     @property
     def tolerance(self) -> float:
         """The largest tolerance, 0 with noise."""
-        return float(np.max(self.noise.tolerance)) if isinstance(self.noise, Tolerance) else 0.0
+        return self.noise.largest_tolerance
+
+    @property
+    def has_many_tolerances(self) -> bool:
+        """Whether pairs have tolerances of their own."""
+        return np.ndim(getattr(self.noise, "tolerance", 0.0)) > 0
 
     def target(self, rng: np.random.Generator | None = None) -> Target:
         """Return the density to draw from; `rng` is for rows that are drawn when they are bound."""
@@ -52,9 +57,7 @@ class Problem:
 
     def at_tolerance(self, tolerance: float) -> Problem:
         """Return the problem at another largest tolerance; tolerances that differ by pair keep their ratios."""
-        assert isinstance(self.noise, Tolerance)
-        shape = np.asarray(self.noise.tolerance) / np.max(self.noise.tolerance)
-        return replace(self, noise=Tolerance(tolerance=tolerance * shape, kernel=self.noise.kernel))
+        return replace(self, noise=self.noise.at_tolerance(tolerance))
 
     def posterior(self, **answer: Any) -> Posterior:
         """Return the draws of a method as a `Posterior` of this problem; equal weights unless others are given."""

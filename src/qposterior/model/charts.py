@@ -28,7 +28,7 @@ from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
-from qposterior.model.prior import Prior, RewardPrior, compiled_form, truncated_normal
+from qposterior.model.prior import compiled_form, truncated_normal
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -103,7 +103,7 @@ class Parts:
     seen: Experience
     layout: Layout
     rows: FloatArray  # (1 or N, nnz)  transition rows, shared by all particles or of each
-    prior: Prior
+    prior: Any  # a `Prior` on the parameters
     prior_data: PriorData  # its compiled form; of a prior of one's own only what starting points are placed by
     readings: Readings
     is_exact: bool  # tolerance 0
@@ -537,7 +537,6 @@ class RewardChart(BoundChart):
 
     def __init__(self, parts: Parts) -> None:
         prior, space, seen = parts.prior, parts.seen.space, parts.seen
-        assert isinstance(prior, RewardPrior)
         if parts.layout.observed.size != space.num_pairs:
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         if not parts.readings.is_compiled:
@@ -596,7 +595,7 @@ class RewardChart(BoundChart):
 
     def start(self, num: int, rng: np.random.Generator) -> FloatArray:
         """Return draws from the prior, below its wall."""
-        return self.parts.prior.draw(num, self.parts.seen.space, rng)[:, self.free]
+        return np.asarray(self.parts.prior.draw(num, self.parts.seen.space, rng)[:, self.free])
 
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray | None:
         """Return ``(num, D)`` independent draws of the posterior, normal or truncated normal pair by pair.
@@ -604,7 +603,6 @@ class RewardChart(BoundChart):
         None where rewards have noise that is not Gaussian of a known scale: that takes a Markov chain.
         """
         prior, data, observed = self.parts.prior, self.parts.readings.data, self.parts.seen.observed_pairs
-        assert isinstance(prior, RewardPrior)
         if data.point_value.size or data.learned:
             return None
         ones = np.ones(self.parts.seen.space.num_pairs)
@@ -656,7 +654,7 @@ def _prior_draws(parts: Parts, columns: IntArray, num: int, rng: np.random.Gener
     # A column more where a scale is learned: what a seed draws does not depend on who draws the scale.
     z = rng.standard_normal((num, size + int(parts.readings.data.learned)))[:, :size]
     if parts.has_own_prior:
-        return parts.prior.draw(num, parts.q_function.space, rng)[:, columns]
+        return np.asarray(parts.prior.draw(num, parts.q_function.space, rng)[:, columns])
     return prior.mean[columns] + prior.scale[columns] * z
 
 

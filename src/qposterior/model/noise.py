@@ -7,7 +7,7 @@ of the observed pairs. Nothing else of a target asks what kind of noise it has.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -85,6 +85,15 @@ class Likelihood(Protocol):
         """Whether rewards are readings around a mean, so that a further reading of a pair says something new."""
         ...
 
+    @property
+    def largest_tolerance(self) -> float:
+        """ε, of the pairs the largest; 0 with noise."""
+        ...
+
+    def at_tolerance(self, largest: float) -> Likelihood:
+        """Return it at another largest tolerance; tolerances that differ by pair keep their ratios. Noise as it is."""
+        ...
+
     def bind(self, seen: Experience) -> Readings:
         """Return the likelihood of what was seen."""
         ...
@@ -123,6 +132,16 @@ class Tolerance:
         """A deterministic reward is known after one reading."""
         return False
 
+    @property
+    def largest_tolerance(self) -> float:
+        """ε, of the pairs the largest."""
+        return float(np.max(self.tolerance))
+
+    def at_tolerance(self, largest: float) -> Tolerance:
+        """Return another largest tolerance; tolerances that differ by pair keep their ratios."""
+        shape = 1.0 if self.is_exact else np.asarray(self.tolerance) / self.largest_tolerance
+        return replace(self, tolerance=largest * shape)
+
     def bind(self, seen: Experience) -> CompiledReadings:
         """Return the kernel at each observed pair; a repeated reading adds nothing, every pair counts once."""
         pairs = seen.observed_pairs
@@ -143,8 +162,33 @@ class Tolerance:
         return {"tolerance": np.asarray(self.tolerance).tolist(), "kernel": self.kernel}
 
 
+class Noisy:
+    """What every noise answers in the same way."""
+
+    __slots__ = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Noise is never exact."""
+        return False
+
+    @property
+    def is_noisy(self) -> bool:
+        """Every reading counts."""
+        return True
+
+    @property
+    def largest_tolerance(self) -> float:
+        """There is none."""
+        return 0.0
+
+    def at_tolerance(self, largest: float) -> Self:
+        """Return the noise as it is."""
+        return self
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
+class Noise(Noisy):
     """Additive reward noise (paper, eq. llhpstarnoisy): Gaussian, Student-t or Laplace.
 
     `scale` None is learned: log scale ~ N(log_scale_mean, log_scale_sd²), one scale for all pairs.
@@ -163,16 +207,6 @@ class Noise:
         check_number("degrees", self.degrees, "(0, inf)")
         check_number("log_scale_mean", self.log_scale_mean)
         check_number("log_scale_sd", self.log_scale_sd, "(0, inf)")
-
-    @property
-    def is_exact(self) -> bool:
-        """Noise is never exact."""
-        return False
-
-    @property
-    def is_noisy(self) -> bool:
-        """Every reading counts."""
-        return True
 
     @property
     def is_learned(self) -> bool:
@@ -211,20 +245,10 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnNoise:
+class OwnNoise(Noisy):
     """A noise of one's own, with the rest of what the samplers ask of one."""
 
     model: NoiseModel
-
-    @property
-    def is_exact(self) -> bool:
-        """Noise is never exact."""
-        return False
-
-    @property
-    def is_noisy(self) -> bool:
-        """Every reading counts."""
-        return True
 
     def bind(self, seen: Experience) -> OwnReadings:
         """Return the likelihood of what was seen; the pooled scale only spreads the points where chains start."""

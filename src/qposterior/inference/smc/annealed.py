@@ -21,7 +21,7 @@ from qposterior.inference.smc.one_step import MoveSettings, StepRecord, resample
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, initial_state
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
 from qposterior.model.charts import Parts, QChart, QFunction
-from qposterior.model.noise import CompiledReadings, Tolerance
+from qposterior.model.noise import CompiledReadings
 from qposterior.model.prior import Prior, typical
 from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
@@ -269,8 +269,7 @@ class AnnealedSampler(SequentialSampler):
 
     def _make_target(self, seen: Experience) -> Target:
         # Any positive tolerance will do: `target` puts the present ones in.
-        noise = Tolerance(tolerance=1.0, kernel=self.noise.kernel) if isinstance(self.noise, Tolerance) else self.noise
-        return Target(seen, self.prior, noise, chart=self.chart, q_function=self.q_function)
+        return Target(seen, self.prior, self.noise.at_tolerance(1.0), chart=self.chart, q_function=self.q_function)
 
     def _readings(self) -> CompiledReadings:
         readings = self._made_target().parts.readings
@@ -278,9 +277,9 @@ class AnnealedSampler(SequentialSampler):
         return readings
 
     def _gain(self) -> ToleranceGain:
-        assert isinstance(self.noise, Tolerance)
         residuals = self._made_target().misfits(self.particles.parameters)
-        return ToleranceGain.of(residuals, self.tolerances[self.seen.observed_pairs], self.noise.kernel)
+        kernel = "uniform" if self._readings().has_edge else "gaussian"
+        return ToleranceGain.of(residuals, self.tolerances[self.seen.observed_pairs], kernel)
 
     def _log_reach(self) -> FloatArray:
         """Return ``(N,)`` 0, or −inf where what is new has put a particle outside the reach of the chart."""

@@ -13,7 +13,6 @@ from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.smc.sampler import SequentialSampler
 from qposterior.inference.trust import ISLANDS, compare_islands
-from qposterior.model.noise import Tolerance
 from qposterior.weighted_draws import Posterior, judged
 
 SMALLEST_ISLAND = 125
@@ -98,11 +97,9 @@ def _start(
                 'use method="hmc"'
             )
         return OneLookSampler.start(problem.seen, **common, particles=wanted)
-    final = None
-    if isinstance(problem.noise, Tolerance):
-        if np.ndim(problem.noise.tolerance):
-            raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
-        final = problem.tolerance
+    if problem.has_many_tolerances:
+        raise InvalidInputError('method="smc" takes one tolerance for all pairs; use hmc, tempering or exact')
+    final = None if problem.noise.is_noisy else problem.tolerance
     chain = chosen.moves.waste_free or 1
     common |= {"chart": problem.chart, "q_function": problem.q_function, "final_tolerance": final}
     return AnnealedSampler.start(problem.seen, **common, particles=-(-wanted // chain) * chain)
