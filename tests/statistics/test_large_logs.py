@@ -53,12 +53,12 @@ def test_pieces_of_states_have_the_posterior_that_all_of_them_have(monkeypatch):
     space, steps = random_log(np.random.default_rng(1), num_states=12, num_actions=3, readings=500)
     value = np.random.default_rng(2).normal(0.0, 3.0, 12)
     hierarchy, prior = build_hierarchy(record_all(space, steps).sums(), value), ModelPrior()
-    assert hierarchy.teachers() is None
-    whole = moments(prior._run(hierarchy, 500, 60, np.random.default_rng(3)), value)
+    assert hierarchy.whole.subsample() is None
+    whole = moments(prior.run(hierarchy, 500, np.random.default_rng(3)), value)
     monkeypatch.setattr(hierarchies, "LEARNED_FROM", 8)
     monkeypatch.setattr(hierarchies, "PAIRS_A_PIECE", 7)
-    assert len(hierarchy.pieces()) > 3
-    pieces = moments(prior._run(hierarchy, 500, 60, np.random.default_rng(4)), value)
+    assert len(hierarchy.whole.pieces()) > 3
+    pieces = moments(prior.run(hierarchy, 500, np.random.default_rng(4)), value)
     for (mean, sd), (other_mean, other_sd) in zip(whole, pieces, strict=True):
         assert np.max(np.abs(mean - other_mean) / sd) < 1.0 / 3.0
         assert np.median(np.abs(np.log(other_sd / sd))) < 0.1

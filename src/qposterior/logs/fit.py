@@ -25,7 +25,7 @@ from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
-from qposterior.model.hierarchy import num_edges
+from qposterior.model.candidates import num_edges
 from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
