@@ -181,8 +181,9 @@ class Method:
 
 def model_posterior(log: Log, num: int, rng: np.random.Generator) -> Draws:
     """The hierarchical posterior of the model, the default of `fit`."""
-    from qposterior.logs.choices import FitSettings, choose
+    from qposterior.logs.choices import choose
     from qposterior.logs.read import log_of_table
+    from qposterior.logs.settings import FitSettings
     from qposterior.model.model_prior import ModelPrior
     from qposterior.model.solve_models import solve_ending
 

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from qposterior.inference.smc.annealed import AnnealedSettings
     from qposterior.inference.smc.one_look import OneLookSettings
     from qposterior.inference.smc.one_step import MoveSettings
-    from qposterior.logs.choices import FitSettings
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import Policy
     from qposterior.logs.fit import Fit, fit
+    from qposterior.logs.settings import FitSettings
     from qposterior.model.likelihood import Noise, NoiseModel
     from qposterior.model.model_prior import ModelPrior
     from qposterior.model.prior import BoundedPrior, GaussianPrior, Prior, RewardPrior
@@ -77,7 +77,7 @@ _HOME = {
     "posterior": "front_door",
     "Columns": "logs.columns",
     "Fit": "logs.fit",
-    "FitSettings": "logs.choices",
+    "FitSettings": "logs.settings",
     "Policy": "logs.files",
     "fit": "logs.fit",
     "ContradictionError": "errors",

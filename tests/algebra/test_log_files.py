@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 
 from qposterior.errors import InvalidInputError
 from qposterior.logs import relations, scan
-from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, canonical_label
 from qposterior.logs.files import log_to_dict
 from qposterior.logs.read import log_of_table, read_log
+from qposterior.logs.settings import FitSettings
 
 HEADER = "state,action,reward,next_state\n"
 FUZZED = settings(

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import qposterior as qp
 from qposterior.logs import scan
-from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError
 from qposterior.logs.files import log_from_dict, log_to_dict
 from qposterior.logs.read import _factorize, log_of_table, read_log
+from qposterior.logs.settings import FitSettings
 
 
 def random_table(seed=0, rows=200):

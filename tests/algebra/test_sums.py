@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import qposterior as qp
 from qposterior.logs import scan
-from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.choices import choose
 from qposterior.logs.files import log_from_dict, log_to_dict
 from qposterior.logs.read import log_of_table
+from qposterior.logs.settings import FitSettings
 from qposterior.world.sums import count_one
 
 SPACE = qp.make_environment("random-mdp", num_states=4, num_actions=2, seed=1).space

@@ -14,9 +14,10 @@ from click.testing import CliRunner
 import qposterior as qp
 from qposterior.cli.main import cli
 from qposterior.logs.checks import check_fit
-from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.choices import choose
 from qposterior.logs.files import save_fit
 from qposterior.logs.read import log_of_table
+from qposterior.logs.settings import FitSettings
 from qposterior.report.fit_report import state_summary, write_fit_report
 
 COLUMNS = ["state", "action", "reward", "next_state"]

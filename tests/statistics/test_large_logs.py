@@ -12,7 +12,7 @@ import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
 from qposterior.answers import Posterior
 from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
-from qposterior.logs import choices
+from qposterior.logs import discount as discounts
 from qposterior.logs import fit as fitting
 from qposterior.logs.columns import LogError
 from qposterior.logs.value import NODES, WEIGHTS, _noise_variance, visits, worth_of_readings
@@ -152,7 +152,7 @@ def test_many_states_are_discounted_without_a_look_at_whether_episodes_end(monke
         {"state": ["a", "b"] * 6, "action": ["go", "stay"] * 6, "reward": -1.0, "next_state": ["b", "end"] * 6}
     )
     assert qp.fit(frame).chosen.discount == 1.0
-    monkeypatch.setattr(choices, "MOST_CHECKED_STATES", 2)
+    monkeypatch.setattr(discounts, "MOST_CHECKED_STATES", 2)
     found = qp.fit(frame)
     assert found.chosen.discount == 0.99
     assert any("use --discount 1 if it must" in line for line in found.chosen.words)

@@ -192,7 +192,7 @@ def _check_column_names(columns: dict[str, str]) -> None:
 
 def _settings(options: dict[str, Any]) -> Any:
     """Return the settings of a fit that is no update."""
-    from qposterior.logs.choices import FitSettings
+    from qposterior.logs.settings import FitSettings
     from qposterior.model.likelihood import Noise
 
     as_given = ("method", "transitions", "discount", "prior", "actions", "particles", "risk", "cautious", "seed")

@@ -23,10 +23,11 @@ from qposterior.checks import check_path
 from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
-from qposterior.logs.choices import FitSettings, choose
+from qposterior.logs.choices import choose
 from qposterior.logs.columns import canonical_label
 from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
+from qposterior.logs.settings import FitSettings
 from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_from_dict, prior_to_dict
