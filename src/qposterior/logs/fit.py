@@ -17,7 +17,7 @@ from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.front_door import ENOUGH_MODELS, posterior, solved_posterior
 from qposterior.inference.hmc import HMCSettings
 from qposterior.inference.joint import CHAINS
-from qposterior.inference.policies import Policies, central_interval, logged_policy, recommend
+from qposterior.inference.policies import Policies, central_interval, recommend
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, LogProblem, choose
 from qposterior.logs.columns import Columns, LogError
@@ -30,7 +30,7 @@ from qposterior.model.candidates import num_edges
 from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
-from qposterior.model.solve_models import ModelSolver, policy_values
+from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values
 from qposterior.world.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from qposterior.checks import check_choice, check_count, check_list, check_number, check_type, shown
 from qposterior.errors import InvalidInputError
-from qposterior.inference.policies import Risk
+from qposterior.inference.policy_search import Risk
 from qposterior.model.likelihood import Noise
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.prior import BoundedPrior, GaussianPrior
