@@ -295,16 +295,16 @@ class ModelSolver:
 
         Rows of pairs that a `policy` never takes are left empty: to value it they are not needed.
         """
-        rows, pairs = np.asarray(models.rows[draws]), self.order.pairs
+        rows, pairs = np.asarray(models.rows), self.order.pairs  # not those of the draws: that would copy them all
         needed = np.ones(pairs.size, dtype=np.bool_) if policy is None else policy > 0.0
-        probability = np.zeros(rows.shape)
-        wrong = normalise_draws(self.order.shape, rows, models.first_edge[pairs], needed, probability)
+        probability = np.zeros((draws.size, rows.shape[1]))
+        wrong = normalise_draws(self.order.shape, rows, draws, models.first_edge[pairs], needed, probability)
         if wrong:
             raise InvalidInputError(
                 "each row of a model must have probabilities of 0 or more that sum to 1; "
                 f"{wrong} of {draws.size} models have one that does not (normalise the rows)"
             )
-        return probability, np.ascontiguousarray(models.rewards[draws][:, pairs], dtype=np.float64)
+        return probability, np.asarray(models.rewards[draws[:, None], pairs], dtype=np.float64)
 
 
 def check_policy(space: StateActionSpace, policy: Any) -> FloatArray:

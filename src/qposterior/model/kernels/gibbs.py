@@ -95,7 +95,8 @@ def run_chain(
     """
     first, edge, pair = place
     num_edges, num_pairs = data.edge_count.size, data.count.size
-    log_ratios = log_gamma_ratios(units.tempering * data.count)
+    # Only ν is drawn by these.
+    log_ratios = log_gamma_ratios(units.tempering * data.count[: 0 if units.hyper_given else num_pairs])
     for i in range(-warm_up, trace.shape[0]):
         if units.hyper_given:
             for h in range(NUM_HYPER):
