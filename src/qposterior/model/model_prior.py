@@ -236,11 +236,6 @@ def in_units(sums: PairSums) -> tuple[PairSums, float]:
     Fourth powers of rewards beyond 1e75 would overflow.
     """
     largest = float(np.abs(sums.reward_mean).max(initial=0.0) + np.sqrt(sums.reward_deviation).max(initial=0.0))
-    factor = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
-    scaled = {}
-    for name, power in REWARD_POWERS.items():
-        values = getattr(sums, name)
-        for _ in range(power):  # one by one: powers of the factor might overflow
-            values = values / factor
-        scaled[name] = values
-    return replace(sums, **scaled), factor
+    exponent = math.frexp(largest)[1] if largest > 0.0 else 0
+    scaled = {name: np.ldexp(getattr(sums, name), -power * exponent) for name, power in REWARD_POWERS.items()}
+    return replace(sums, **scaled), math.ldexp(1.0, exponent)

@@ -105,17 +105,6 @@ def policy_values(
     return ModelSolver(models, tolerance).values(policy, draws)
 
 
-def policy_visits(
-    models: ModelDraws, policy: FloatArray, start: FloatArray, *, draws: Any = None, tolerance: float = TOLERANCE
-) -> FloatArray:
-    r"""Return ``(D, S)`` discounted visits x = (I − γ P_πᵀ)⁻¹ start of a policy in every model; 0 at goals.
-
-    The errors of a model's visits add up to at most `tolerance` times their sum. nan where the policy, at discount 1,
-    does not leave a set of states that it reaches.
-    """
-    return ModelSolver(models, tolerance).visits(policy, start, draws)
-
-
 class ModelSolver:
     """The functions of this module for many policies and the same models, whose states are put in order only once.
 
@@ -181,7 +170,11 @@ class ModelSolver:
             yield _put_back(found, order.states)
 
     def visits(self, policy: FloatArray, start: FloatArray, draws: Any = None) -> FloatArray:
-        """Return ``(D, S)`` visits; see `policy_visits`."""
+        r"""Return ``(D, S)`` discounted visits x = (I − γ P_πᵀ)⁻¹ start of a policy in every model; 0 at goals.
+
+        The errors of a model's visits add up to at most `tolerance` times their sum. nan where the policy, at discount
+        1, does not leave a set of states that it reaches.
+        """
         order, space = self.order, self.models.space
         probabilities = check_policy(space, policy)[order.pairs]
         begin = initial_distribution(start, space.is_goal)[order.states]
