@@ -335,7 +335,7 @@ MUTATIONS = [
     Mutation(NOISE, "total = eta * (math.log(variance) - variance / v0)", "total = eta * math.log(variance)", PARTS + "test_noise_is_drawn_from_its_posterior"),
     Mutation(NOISE, "scores[i] += log_ratios[k, i] + noise_score", "scores[i] += noise_score", PARTS + "test_noise_is_drawn_from_its_posterior"),
     Mutation("model/reward_noise.py", "np.where(is_constant, 0.0, noisy + level[space.pair_state])", "noisy", "tests/algebra/test_hierarchy_layout.py::test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses"),
-    Mutation("model/hierarchy.py", "np.repeat(first_edge[:-1] - data.first_edge[pair], np.diff(first_seen))", "0", "tests/algebra/test_hierarchy_layout.py::test_a_piece_has_what_belongs_to_its_states"),
+    Mutation("model/hierarchy.py", "np.repeat(first_edge[:-1] - layout.first_edge[pair], np.diff(first_seen))", "0", "tests/algebra/test_hierarchy_layout.py::test_a_piece_has_what_belongs_to_its_states"),
     Mutation("model/model_order.py", "any(old is not new", "any(False and old is not new", LARGE + "test_an_order_is_found_once_for_models_of_one_support"),
     Mutation("inference/trust.py", "1.0 - 0.01 / max(quantities, 1)", "0.5", LARGE + "test_chains_of_few_draws_are_trusted_unless_they_disagree"),
     Mutation("inference/trust.py", "if reason is None and usual < 0.5 * draws:", "if False:", LARGE + "test_draws_that_repeat_each_other_are_not_trusted_however_few"),

@@ -38,39 +38,55 @@ def random_log(rng, *, num_states=5, num_actions=3, readings=300, sd=0.5, effect
     return plain_space(num_states, num_actions), steps
 
 
-def make_data(num_states, num_actions, width, **given):
-    """Every state with as many actions and candidates; nothing seen, all scales 1, all learned, unless it is given."""
-    pairs, candidates = num_states * num_actions, num_states * width
-    first_edge = np.arange(pairs + 1) * width
-    seen = np.flatnonzero(given.get("edge_count", np.zeros(pairs * width)) > 0.0)
-    return kernels.Data(
+def make_layout(num_states, num_actions, width, edge_count):
+    """Every state with as many actions and candidates."""
+    first_edge = np.arange(num_states * num_actions + 1) * width
+    seen = np.flatnonzero(edge_count > 0.0)
+    return kernels.Layout(
+        first_pair=plain_space(num_states, num_actions).first_pair,  # as it comes: not to be written to
+        first_candidate=np.arange(num_states + 1) * width,
+        first_edge=first_edge,
+        first_seen=np.searchsorted(seen, first_edge),
+        seen_edge=seen,
+    )
+
+
+def make_facts(layout, **given):
+    """Nothing seen, unless it is given."""
+    pairs, edges, candidates = (int(x[-1]) for x in (layout.first_pair, layout.first_edge, layout.first_candidate))
+    width = int(layout.first_candidate[1])
+    return kernels.Statistics(
         **{
-            "first_pair": plain_space(num_states, num_actions).first_pair,  # as it comes: not to be written to
-            "first_candidate": np.arange(num_states + 1) * width,
-            "first_edge": first_edge,
-            "first_seen": np.searchsorted(seen, first_edge),
-            "seen_edge": seen,
             "count": np.zeros(pairs),
             "mean": np.zeros(pairs),
             "deviation": np.zeros(pairs),
             "is_constant": np.zeros(pairs, bool),
             "worth": np.zeros(pairs),
             "worth_variance": np.ones(pairs),
-            "edge_count": np.zeros(pairs * width),
+            "edge_count": np.zeros(edges),
             "value": np.zeros(candidates),
             "base": np.full(candidates, 1.0 / width),
             "unseen_odds": np.zeros(candidates),
+        }
+        | given
+    )
+
+
+def make_units(num_states, **given):
+    """All scales 1, everything learned from all states, unless it is given."""
+    return kernels.Units(
+        **{
             "reward_unit": np.ones(num_states),
             "worth_unit": np.ones(num_states),
             "worth_freedom": np.full(num_states, np.inf),
             "offset": np.zeros(num_states),
-            "pooled_variance": 1.0,
-            "centre_spread": 1.0,
-            "tempering": 1.0,
             "is_read": np.ones(num_states, bool),
             "is_compared": np.ones(num_states, bool),
             "is_varied": np.ones(num_states, bool),
+            "pooled_variance": 1.0,
+            "centre_spread": 1.0,
             "is_pooled": False,
+            "tempering": 1.0,
             "rows_known": False,
             "hyper_given": False,
         }
@@ -78,9 +94,9 @@ def make_data(num_states, num_actions, width, **given):
     )
 
 
-def make_state(data, **given):
+def make_state(layout, **given):
     """Some state of a chain."""
-    states, pairs, candidates = data.first_pair.size - 1, int(data.first_pair[-1]), int(data.first_candidate[-1])
+    states, pairs, candidates = layout.first_pair.size - 1, int(layout.first_pair[-1]), int(layout.first_candidate[-1])
     hyper = np.zeros(kernels.NUM_HYPER)
     hyper[: kernels.LAMBDA] = 8.0, 1.0, 1.0, 0.0, 3.0
     hyper[kernels.C0] = 3.0
@@ -94,13 +110,13 @@ def make_state(data, **given):
             "omega": np.ones(pairs, dtype=np.int64),  # of factor 1
             "centre": np.zeros((states, 2)),
             "alpha": np.zeros(pairs),
-            "mean_row": np.full(candidates, 1.0 / int(data.first_candidate[1])),
+            "mean_row": np.full(candidates, 1.0 / int(layout.first_candidate[1])),
             "hyper": hyper,
         }
         | given
     )
 
 
-def scores_of(data):
+def scores_of(facts, units):
     """What the step of the noise takes beside the data."""
-    return noise.log_gamma_ratios(data.tempering * data.count)
+    return noise.log_gamma_ratios(units.tempering * facts.count)

@@ -65,7 +65,7 @@ def test_candidates_edges_and_counts_are_those_of_the_readings(num_states, num_a
     ]
     value = rng.normal(size=num_states)
     hierarchy = build_hierarchy(record_all(space, steps).sums(), value)
-    layout = facts = hierarchy.whole.data
+    layout, facts = hierarchy.whole.layout, hierarchy.whole.data
     wanted = candidates_of(space, steps)
     for s in range(num_states):
         part = slice(layout.first_candidate[s], layout.first_candidate[s + 1])
@@ -93,8 +93,8 @@ def test_candidates_edges_and_counts_are_those_of_the_readings(num_states, num_a
         seen = layout.seen_edge[layout.first_seen[k] : layout.first_seen[k + 1]]
         assert seen.tolist() == edges[facts.edge_count[edges] > 0.0].tolist()
     tried = [len({y for x, y, _, _ in steps if x == s}) for s in range(num_states)]
-    np.testing.assert_array_equal(hierarchy.whole.data.is_read, np.array(tried) >= 1)
-    np.testing.assert_array_equal(hierarchy.whole.data.is_compared, np.array(tried) >= 2)
+    np.testing.assert_array_equal(hierarchy.whole.units.is_read, np.array(tried) >= 1)
+    np.testing.assert_array_equal(hierarchy.whole.units.is_compared, np.array(tried) >= 2)
 
 
 def test_worth_is_that_of_the_successors_of_each_pair():
@@ -104,17 +104,17 @@ def test_worth_is_that_of_the_successors_of_each_pair():
     hierarchy = build_hierarchy(sums, value)
     parts = {k: np.array([0.9 * value[t] for s, a, _, t in steps if space.pair(s, a) == k]) for k in range(15)}
     squares = np.array([((part - part.mean()) ** 2).sum() if part.size else 0.0 for part in parts.values()])
-    within, freedom = variance_within(space, count=sums.count, squares=squares, spread=hierarchy.whole.data.worth_unit)
-    np.testing.assert_allclose(hierarchy.whole.data.worth_freedom, freedom + 4.0)
+    within, freedom = variance_within(space, count=sums.count, squares=squares, spread=hierarchy.whole.units.worth_unit)
+    np.testing.assert_allclose(hierarchy.whole.units.worth_freedom, freedom + 4.0)
     for s in range(5):
         all_worth = np.array([0.9 * value[t] for x, _, _, t in steps if x == s])
-        candidates = slice(hierarchy.whole.data.first_candidate[s], hierarchy.whole.data.first_candidate[s + 1])
+        candidates = slice(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
         known = 0.9 * value[hierarchy.candidates.successor[candidates]]
         centre = all_worth.mean() if all_worth.size else known.mean()
         spread = all_worth.std() if all_worth.size else known.std()
         np.testing.assert_allclose(hierarchy.whole.data.value[candidates], known - centre, atol=1e-12)
-        assert hierarchy.whole.data.worth_unit[s] == pytest.approx(spread)
-        assert hierarchy.whole.data.is_varied[s]
+        assert hierarchy.whole.units.worth_unit[s] == pytest.approx(spread)
+        assert hierarchy.whole.units.is_varied[s]
         for a in range(3):
             worth = np.array([0.9 * value[t] for x, y, _, t in steps if (x, y) == (s, a)])
             k = space.pair(s, a)
@@ -136,11 +136,11 @@ def test_states_whose_successors_are_worth_the_same_up_to_rounding_are_flat():
     steps = [(0, a, 0.0, t) for a in (0, 1) for t in (1, 2)] + [(s, 0, 1.0, t) for s in (1, 2, 3) for t in (0, 3)]
     value = np.array([0.0, 3.0, 3.0 * (1.0 + 2e-16), 5.0])
     hierarchy = build_hierarchy(record_all(space, steps).sums(), value)
-    assert hierarchy.whole.data.is_varied.tolist() == [False, True, True, True]
-    start, stop = hierarchy.whole.data.first_candidate[:2]
+    assert hierarchy.whole.units.is_varied.tolist() == [False, True, True, True]
+    start, stop = hierarchy.whole.layout.first_candidate[:2]
     np.testing.assert_array_equal(hierarchy.whole.data.value[start:stop], 0.0)
     nowhere = build_hierarchy(record_all(space, steps).sums(), 1e6 + np.arange(4) * 1e-10)
-    assert not nowhere.whole.data.is_varied.any()
+    assert not nowhere.whole.units.is_varied.any()
     assert not nowhere.whole.data.value.any()
 
 
@@ -152,11 +152,11 @@ def test_the_worth_of_a_known_row_is_known():
         known.record(0, 0, reward, 1, row=row)
     known.record(1, 1, 3.0, 0)
     hierarchy = build_hierarchy(known.sums(), np.array([2.0, -2.0]))
-    assert hierarchy.whole.data.rows_known
+    assert hierarchy.whole.units.rows_known
     np.testing.assert_allclose(hierarchy.whole.data.edge_count[:2], [0.75, 2.25])
-    unit = hierarchy.whole.data.worth_unit.max() ** 2
+    unit = hierarchy.whole.units.worth_unit.max() ** 2
     assert np.all(hierarchy.whole.data.worth_variance < 1e-8 * unit)
-    assert np.all(np.isinf(hierarchy.whole.data.worth_freedom))
+    assert np.all(np.isinf(hierarchy.whole.units.worth_freedom))
 
 
 def effects_by_least_squares(space, steps):
@@ -172,7 +172,7 @@ def effects_by_least_squares(space, steps):
 
 def edge_pairs(hierarchy):
     """The pair of each edge."""
-    return np.repeat(np.arange(hierarchy.space.num_pairs), np.diff(hierarchy.whole.data.first_edge))
+    return np.repeat(np.arange(hierarchy.space.num_pairs), np.diff(hierarchy.whole.layout.first_edge))
 
 
 def of_edges(sums, hierarchy):
@@ -196,7 +196,7 @@ def test_successor_effects_are_the_least_squares_ones(shift):
     place = {
         (s, int(hierarchy.candidates.successor[c])): c
         for s in range(5)
-        for c in range(hierarchy.whole.data.first_candidate[s], hierarchy.whole.data.first_candidate[s + 1])
+        for c in range(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
     }
     found = [rewards.mean[space.pair(s, a)] + rewards.effect[place[s, t]] for s, a, _, t in steps]
     np.testing.assert_allclose(found, fitted, atol=1e-7)
@@ -219,7 +219,7 @@ def test_a_model_pays_alpha_and_the_effects_of_its_successors():
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(5))
     rng = np.random.default_rng(5)
     rows = rng.random((130, hierarchy.whole.data.edge_count.size))  # more than one block
-    rows /= np.add.reduceat(rows, hierarchy.whole.data.first_edge[:-1], axis=1)[:, edge_pairs(hierarchy)]
+    rows /= np.add.reduceat(rows, hierarchy.whole.layout.first_edge[:-1], axis=1)[:, edge_pairs(hierarchy)]
     alpha = rng.normal(size=(130, space.num_pairs))
     models = hierarchy.models(rows, alpha.copy())
     effect = hierarchy.rewards.effect[hierarchy.candidates.of_edges]
@@ -470,7 +470,7 @@ def test_rows_are_expected_to_lead_where_those_of_other_states_lead():
         for t in range(7)
     }
     for s in range(6):
-        part = slice(hierarchy.whole.data.first_candidate[s], hierarchy.whole.data.first_candidate[s + 1])
+        part = slice(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
         base = np.array(
             [max(usual[t], 1e-4) if t in follows[s] else 0.0 for t in hierarchy.candidates.successor[part].tolist()]
         )
@@ -482,13 +482,13 @@ def test_laws_are_learned_from_some_of_many_states_evenly_spread():
     steps = [(s, a, float(s), s) for s in range(1500) for a in range(2 if s % 2 else 1)]
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(1500))
     teachers = hierarchy.whole.subsample()
-    chosen = teachers.data.offset  # the reward of a state is its number
+    chosen = teachers.units.offset  # the reward of a state is its number
     assert chosen.size == 512
     assert np.all(chosen % 2 == 1)
     assert chosen[0] == 1
     assert chosen[-1] == 1499
     assert np.diff(chosen).max() <= 4
-    assert not teachers.data.hyper_given
+    assert not teachers.units.hyper_given
     few = build_hierarchy(record_all(plain_space(3, 2), [(0, 0, 1.0, 1), (0, 1, 2.0, 2)]).sums(), np.zeros(3))
     assert few.whole.subsample() is None
 
@@ -498,13 +498,13 @@ def test_a_piece_has_what_belongs_to_its_states():
     whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0)).whole
     states = np.array([1, 2, 4, 6])
     piece = whole.part(states, hyper_given=True)
-    layout, part = whole.data, piece.data
-    assert piece.data.hyper_given
+    layout, part = whole.layout, piece.layout
+    assert piece.units.hyper_given
     for i, s in enumerate(states):
         old, new = (slice(*x.first_candidate[[j, j + 1]]) for x, j in ((layout, s), (part, i)))
         np.testing.assert_array_equal(piece.data.value[new], whole.data.value[old])
         np.testing.assert_array_equal(piece.initial[new], whole.initial[old])
-        assert piece.data.reward_unit[i] == whole.data.reward_unit[s]
+        assert piece.units.reward_unit[i] == whole.units.reward_unit[s]
         for a in range(3):
             k, j = 3 * s + a, 3 * i + a
             assert piece.data.count[j] == whole.data.count[k]
@@ -535,9 +535,9 @@ def test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses
     steps = [(s, a, float(rng.random() < 0.4), 0) for s in range(3) for a in range(2) for _ in range(6)]
     steps = [step for step in steps if step[:2] != (1, 1)] + [(1, 1, 0.0, 0)] * 6
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(3))
-    facts = units = hierarchy.whole.data
+    facts, units = hierarchy.whole.data, hierarchy.whole.units
     assert not facts.is_constant.any()
-    assert hierarchy.whole.data.is_pooled  # pooled within states
+    assert hierarchy.whole.units.is_pooled  # pooled within states
     plain = record_all(space, steps).sums().reward_deviation
     np.testing.assert_allclose(facts.deviation - plain, units.reward_unit[space.pair_state] ** 2)
     assert facts.deviation[3] > 0.0

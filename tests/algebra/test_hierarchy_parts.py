@@ -11,7 +11,7 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import gammaln
 
-from hierarchies import make_data, make_state, scores_of
+from hierarchies import make_facts, make_layout, make_state, make_units, scores_of
 from qposterior.model.kernels import effects, noise, scales, variates
 from qposterior.model.kernels import hierarchy as kernels
 from qposterior.model.kernels import rows as row_kernels
@@ -160,24 +160,21 @@ def test_a_row_whose_successors_are_worth_the_same_is_not_tilted(row):
 
 
 def one_state(num_actions, seed):
-    """A state of skewed numbers, its last pair untried; data and state."""
+    """A state of skewed numbers, its last pair untried; layout, facts, units, state."""
     rng = np.random.default_rng(seed)
+    layout = make_layout(1, num_actions, 2, np.zeros(2 * num_actions))
     count = rng.integers(1, 9, num_actions) * 1.5
     count[-1] = 0.0
-    data = make_data(
-        1,
-        num_actions,
-        2,
+    facts = make_facts(
+        layout,
         count=count,
         mean=rng.normal(0.7, 2.0, num_actions),
         worth=rng.normal(-0.4, 3.0, num_actions),
         worth_variance=rng.gamma(2.0, 0.3, num_actions),
-        reward_unit=np.array([1.7]),
-        worth_unit=np.array([0.6]),
-        offset=np.array([2.5]),
     )
+    units = make_units(1, reward_unit=np.array([1.7]), worth_unit=np.array([0.6]), offset=np.array([2.5]))
     state = make_state(
-        data,
+        layout,
         variance=rng.gamma(2.0, 1.0, num_actions),
         centre=np.array([[0.3, -1.1]]),
         worth_factor=np.array([1.6]),
@@ -185,17 +182,17 @@ def one_state(num_actions, seed):
     )
     state.hyper[kernels.MU] = 1.2
     state.hyper[kernels.B] = 2.3
-    return data, state
+    return layout, facts, units, state
 
 
-def noise_of(data, state, k):
+def noise_of(facts, state, k):
     """(2, 2) the variances of the mean reward and of the mean worth of a pair, from their definitions."""
-    return np.diag([state.variance[k] / data.count[k], 1.6 * data.worth_variance[k]])
+    return np.diag([state.variance[k] / facts.count[k], 1.6 * facts.worth_variance[k]])
 
 
-def covariance_of(step, share, slope, data):
+def covariance_of(step, share, slope, units):
     """(2, 2) of α = −λ y + τ z, y = κ w."""
-    tau, kappa = kernels.TAU_GRID[step] * data.reward_unit[0], kernels.KAPPA_GRID[share] * data.worth_unit[0]
+    tau, kappa = kernels.TAU_GRID[step] * units.reward_unit[0], kernels.KAPPA_GRID[share] * units.worth_unit[0]
     parts = np.array([[tau, -slope * kappa], [0.0, kappa]])
     return parts @ parts.T
 
@@ -203,20 +200,20 @@ def covariance_of(step, share, slope, data):
 @pytest.mark.parametrize(("step", "share", "slope"), [(8, 12, 0.0), (14, 3, 1.0), (20, 20, -0.5), (0, 0, 0.9)])
 @pytest.mark.parametrize("num_actions", [2, 4])
 def test_the_evidence_of_a_state_is_the_dense_normal_one(step, share, slope, num_actions):
-    data, state = one_state(num_actions, 5)
+    layout, facts, units, state = one_state(num_actions, 5)
     tried = range(num_actions - 1)
     broad = np.diag([2.3**2, (30.0 * 0.6) ** 2])
     covariance = np.kron(np.ones((len(tried), len(tried))), broad)
     for k in tried:
         part = slice(2 * k, 2 * k + 2)
         local = kernels.OMEGA_GRID[state.omega[k]]
-        covariance[part, part] += local * covariance_of(step, share, slope, data) + noise_of(data, state, k)
-    readings = np.column_stack([data.mean[:-1], data.worth[:-1]]).ravel()
+        covariance[part, part] += local * covariance_of(step, share, slope, units) + noise_of(facts, state, k)
+    readings = np.column_stack([facts.mean[:-1], facts.worth[:-1]]).ravel()
     centre = np.array([1.2 - 2.5, 0.0])
     dense = stats.multivariate_normal.logpdf(readings, np.tile(centre, len(tried)), covariance)
-    start = effects.centre_prior(0, data, state.hyper)
-    covariance = effects.covariance_of(0, step, share, slope, data)
-    evidence = scales.log_evidence(0, covariance, start, data, state)
+    start = effects.centre_prior(0, units, state.hyper)
+    covariance = effects.covariance_of(0, step, share, slope, units)
+    evidence = scales.log_evidence(0, covariance, start, layout, facts, state)
     precision = np.linalg.inv(broad)
     known = (
         -len(tried) * np.log(2.0 * np.pi) + 0.5 * np.linalg.slogdet(precision)[1] - 0.5 * centre @ precision @ centre
@@ -228,14 +225,14 @@ def test_the_evidence_of_a_state_is_the_dense_normal_one(step, share, slope, num
 @pytest.mark.parametrize("slope", [0.0, 1.0, -0.5])
 @pytest.mark.parametrize("num_actions", [2, 40, 600])
 def test_the_evidence_over_a_grid_is_that_of_each_of_its_scales(num_actions, slope, is_varied):
-    data, state = one_state(num_actions, 17)
-    data = data._replace(is_varied=np.array([is_varied]))
+    layout, facts, units, state = one_state(num_actions, 17)
+    units = units._replace(is_varied=np.array([is_varied]))
     state.hyper[kernels.LAMBDA], state.worth_factor[:] = slope, 1.6
-    start = effects.centre_prior(0, data, state.hyper)
+    start = effects.centre_prior(0, units, state.hyper)
 
     def evidence_of(step, share):
-        covariance = effects.covariance_of(0, step, share, slope, data)
-        return scales.log_evidence(0, covariance, start, data, state)
+        covariance = effects.covariance_of(0, step, share, slope, units)
+        return scales.log_evidence(0, covariance, start, layout, facts, state)
 
     for is_worth, grid, unit, other in (
         (False, kernels.TAU_GRID, 1.7, kernels.KAPPA_GRID[10] * 0.6),
@@ -243,14 +240,14 @@ def test_the_evidence_over_a_grid_is_that_of_each_of_its_scales(num_actions, slo
     ):
         found, room = np.full(grid.size, np.nan), np.full((8, grid.size), np.nan)
         squares = (grid * unit) ** 2
-        scales.grid_evidence(0, squares, other**2, is_worth, data, state, room, found)
+        scales.grid_evidence(0, squares, other**2, is_worth, layout, facts, units, state, room, found)
         wanted = [evidence_of(14, i) if is_worth else evidence_of(i, 10) for i in range(grid.size)]
         np.testing.assert_allclose(found - found[0], np.array(wanted) - wanted[0], rtol=1e-8, atol=1e-8)
 
 
 def test_where_successors_are_worth_the_same_rewards_make_up_for_nothing():
-    data = make_data(1, 2, 2, is_varied=np.array([False]))
-    assert effects.covariance_of(0, 5, 5, 0.8, data).cross == 0.0
+    units = make_units(1, is_varied=np.array([False]))
+    assert effects.covariance_of(0, 5, 5, 0.8, units).cross == 0.0
 
 
 def assert_normal(draws, mean, covariance):
@@ -277,17 +274,17 @@ def test_two_are_drawn_from_the_normal_of_their_precision():
 @pytest.mark.parametrize("slope", [1.0, 0.0, -0.5])
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_a_pair_is_drawn_from_its_law_given_the_centres_and_its_readings(k, slope):
-    data, state = one_state(3, 7)  # pair 2 is untried
-    prior = kernels.OMEGA_GRID[state.omega[k]] * covariance_of(14, 12, slope, data)
+    layout, facts, units, state = one_state(3, 7)  # pair 2 is untried
+    prior = kernels.OMEGA_GRID[state.omega[k]] * covariance_of(14, 12, slope, units)
     mean, covariance = state.centre[0], prior
-    if data.count[k] > 0.0:
-        gain = prior @ np.linalg.inv(prior + noise_of(data, state, k))
-        mean = mean + gain @ (np.array([data.mean[k], data.worth[k]]) - mean)
+    if facts.count[k] > 0.0:
+        gain = prior @ np.linalg.inv(prior + noise_of(facts, state, k))
+        mean = mean + gain @ (np.array([facts.mean[k], facts.worth[k]]) - mean)
         covariance = prior - gain @ prior
-    law, rng = effects.covariance_of(0, 14, 12, slope, data), np.random.default_rng(8)
-    draws = [effects.draw_pair(k, 0, law, rng.standard_normal(), data, state, rng) for _ in range(20_000)]
+    law, rng = effects.covariance_of(0, 14, 12, slope, units), np.random.default_rng(8)
+    draws = [effects.draw_pair(k, 0, law, rng.standard_normal(), facts, state, rng) for _ in range(20_000)]
     assert_normal(np.array(draws), mean, covariance)
-    assert data.first_pair[-1] == 3
+    assert layout.first_pair[-1] == 3
 
 
 def test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law():
@@ -348,7 +345,8 @@ def test_the_laws_of_one_action_s_variance_are_inverse_chi_square_and_the_last_i
 
 
 def test_an_action_of_a_larger_variance_has_a_row_of_its_own():
-    state = make_state(make_data(1, kernels.OMEGA_GRID.size, 2), omega=np.arange(kernels.OMEGA_GRID.size))
+    layout = make_layout(1, kernels.OMEGA_GRID.size, 2, np.zeros(2 * kernels.OMEGA_GRID.size))
+    state = make_state(layout, omega=np.arange(kernels.OMEGA_GRID.size))
     state.kappa[:] = 4
     c = kernels.CONCENTRATION_GRID[4]
     for k, local in enumerate(kernels.OMEGA_GRID):
@@ -371,55 +369,52 @@ def test_rows_are_scored_among_the_successors_that_were_seen():
 
 
 def dirichlet_row(width, share):
-    """Data and state of one pair with counts, skewed values and p̄."""
+    """Layout, facts and state of one pair with counts, skewed values and p̄."""
     edge_count = np.array([3.0, 0.0, 1.0, 0.5])[:width]
-    data = make_data(
-        1,
-        1,
-        width,
-        edge_count=edge_count,
-        count=np.array([edge_count.sum()]),
-        value=np.array([0.4, -3.0, 1.0, 9.0])[:width],
+    layout = make_layout(1, 1, width, edge_count)
+    facts = make_facts(
+        layout, edge_count=edge_count, count=np.array([edge_count.sum()]), value=np.array([0.4, -3.0, 1.0, 9.0])[:width]
     )
     pooled = np.array([0.4, 0.1, 0.3, 0.2])[:width]
-    return data, make_state(data, kappa=np.array([share]), mean_row=pooled / pooled.sum())
+    return layout, facts, make_state(layout, kappa=np.array([share]), mean_row=pooled / pooled.sum())
 
 
 @pytest.mark.parametrize("share", [2, 11, 21])
 def test_a_row_is_drawn_from_its_dirichlet_law_with_its_standardised_worth(share):
-    data, state = dirichlet_row(4, share)
-    shape = kernels.CONCENTRATION_GRID[share] * state.mean_row + data.edge_count
+    layout, facts, state = dirichlet_row(4, share)
+    shape = kernels.CONCENTRATION_GRID[share] * state.mean_row + facts.edge_count
     mean, rng, num = shape / shape.sum(), np.random.default_rng(10), 8000
     rows, worths, standard = np.zeros((num, 4)), np.zeros(num), np.zeros(num)
     for i in range(num):
-        worths[i], standard[i] = row_kernels.draw_row(0, 0, data, state, rows[i], rng)
+        worths[i], standard[i] = row_kernels.draw_row(0, 0, layout, facts, state, rows[i], rng)
     covariance = (np.diag(mean) - np.outer(mean, mean)) / (shape.sum() + 1.0)
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
-    np.testing.assert_allclose(worths, rows @ data.value, atol=1e-12)
+    np.testing.assert_allclose(worths, rows @ facts.value, atol=1e-12)
     for j in range(4):
         bins = np.histogram(stats.beta.cdf(rows[:, j], shape[j], shape.sum() - shape[j]), 8, (0.0, 1.0))[0]
         assert fits(bins, np.ones(8), ALARM / 12) or shape[j] < 0.01  # of which most are 0
-    sd = np.sqrt(data.value @ covariance @ data.value)
-    np.testing.assert_allclose(standard, (worths - mean @ data.value) / sd, rtol=1e-6, atol=1e-9)
+    sd = np.sqrt(facts.value @ covariance @ facts.value)
+    np.testing.assert_allclose(standard, (worths - mean @ facts.value) / sd, rtol=1e-6, atol=1e-9)
 
 
 def test_a_row_of_tiny_shapes_is_a_corner_with_probabilities_like_the_shapes():
     edge_count = np.array([0.0, 4e-4, 0.0])
-    data = make_data(1, 1, 3, edge_count=edge_count, count=np.array([4e-4]), value=np.array([1.0, 2.0, 4.0]))
-    state = make_state(data, kappa=np.array([21]), mean_row=np.array([0.2, 1e-9, 0.8]))
+    layout = make_layout(1, 1, 3, edge_count)
+    facts = make_facts(layout, edge_count=edge_count, count=np.array([4e-4]), value=np.array([1.0, 2.0, 4.0]))
+    state = make_state(layout, kappa=np.array([21]), mean_row=np.array([0.2, 1e-9, 0.8]))
     state.mean_row[:] *= 4e-4 / kernels.CONCENTRATION_GRID[21]  # shapes of about 1e-4: corners in all but a few draws
     rng, rows = np.random.default_rng(11), np.zeros((4000, 3))
     for row in rows:
-        row_kernels.draw_row(0, 0, data, state, row, rng)
+        row_kernels.draw_row(0, 0, layout, facts, state, row, rng)
     is_corner = rows.max(axis=1) > 1.0 - 1e-9
     assert is_corner.mean() > 0.95
     assert fits(np.bincount(rows.argmax(axis=1), minlength=3), [0.1, 0.5, 0.4], ALARM)
 
 
 def test_a_single_successor_leaves_the_reward_its_whole_spread():
-    data, state = dirichlet_row(1, 11)
+    layout, facts, state = dirichlet_row(1, 11)
     rng, row = np.random.default_rng(12), np.zeros(1)
-    standard = [row_kernels.draw_row(0, 0, data, state, row, rng)[1] for _ in range(4000)]
+    standard = [row_kernels.draw_row(0, 0, layout, facts, state, row, rng)[1] for _ in range(4000)]
     assert stats.kstest(standard, "norm").pvalue > ALARM
 
 
@@ -444,11 +439,12 @@ def test_the_mean_row_of_a_state_is_that_of_the_dirichlet_multinomial_posterior(
     prior = np.array([stats.dirichlet.logpdf(simplex.T, c0 * base) for c0 in kernels.C0_GRID])
     mass = np.exp(prior + likelihood - likelihood.max()) * area
     mass /= mass.sum()
-    data = make_data(1, 2, 3, edge_count=counts.ravel(), count=counts.sum(axis=1), base=base)
-    state, rng, num = make_state(data, kappa=np.array([share])), np.random.default_rng(13), 12_000
+    layout = make_layout(1, 2, 3, counts.ravel())
+    facts = make_facts(layout, edge_count=counts.ravel(), count=counts.sum(axis=1), base=base)
+    state, rng, num = make_state(layout, kappa=np.array([share])), np.random.default_rng(13), 12_000
     pooled, c0 = np.zeros((num, 3)), np.zeros(num)
     for i in range(num):
-        row_kernels.draw_mean_rows(data, state, rng)
+        row_kernels.draw_mean_rows(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
         pooled[i], c0[i] = state.mean_row, state.hyper[kernels.C0]
     means = batch_means(np.column_stack([pooled, np.log(pooled), np.log(c0)]))
     wanted = np.concatenate(
@@ -466,16 +462,18 @@ def batch_means(trace, num=30):
 
 def test_noise_that_is_pooled_in_a_state_does_not_stay_where_it_is():
     """Eight pairs of 256 degrees of freedom: 300 sweeps bring the noise of the state from 1000 to 1, and back."""
-    data = make_data(1, 8, 1, count=np.full(8, 5.0), deviation=np.full(8, 4.0), is_pooled=True)
+    layout = make_layout(1, 8, 1, np.zeros(8))
+    facts = make_facts(layout, count=np.full(8, 5.0), deviation=np.full(8, 4.0))
+    units = make_units(1, is_pooled=True)
     rng = np.random.default_rng(16)
     means = []
     for begin in (1000.0, 1e-3):
-        state = make_state(data, state_variance=np.array([begin]), variance=np.full(8, begin))
+        state = make_state(layout, state_variance=np.array([begin]), variance=np.full(8, begin))
         state.hyper[:3] = 256.0, 0.25, 1.0
         trace = []
         for _ in range(300):
             state.hyper[1:3] = 0.25, 1.0
-            noise.draw_noise(data, scores_of(data), state, rng)
+            noise.draw_noise(layout, facts, units, scores_of(facts, units), state, rng)
             trace.append(np.log(state.state_variance[0]))
         means.append(np.mean(trace[100:]))
     assert abs(means[0] - means[1]) < 0.3
@@ -488,14 +486,15 @@ def test_noise_is_drawn_from_its_posterior(tempering):
 
     Given v_s a pair is seen with density ∝ (ν v_s)^{ν/2} Γ((ν + n)/2) / Γ(ν/2) / (ν v_s + S)^{(ν + n)/2}.
     """
+    layout = make_layout(1, 4, 1, np.zeros(4))
     count, mean, deviation = (
         np.array([4.0, 9.0, 2.0, 5.0]),
         np.array([0.4, -1.0, 2.0, 0.0]),
         np.array([3.0, 30.0, 0.6, 0.0]),
     )
     is_constant = np.array([False, False, False, True])
-    seen = {"count": count, "mean": mean, "deviation": deviation, "is_constant": is_constant}
-    data = make_data(1, 4, 1, **seen, pooled_variance=1.7, tempering=tempering)
+    facts = make_facts(layout, count=count, mean=mean, deviation=deviation, is_constant=is_constant)
+    units = make_units(1, pooled_variance=1.7, tempering=tempering)
     alpha = np.array([0.0, -0.5, 1.8, 0.0])
     square, number = tempering * (deviation + count * (mean - alpha) ** 2)[:3], tempering * count[:3]
     nu, eta = kernels.NU_GRID[:, None, None, None], kernels.ETA_GRID[:, None, None]
@@ -511,10 +510,10 @@ def test_noise_is_drawn_from_its_posterior(tempering):
     mass /= mass.sum()
     wanted = [np.sum(mass * x) for x in (np.log(nu), np.log(eta), log_level, log_centre)]
     wanted += [np.sum(mass * (nu + n) / (nu * level + s)) for s, n in zip(square, number, strict=True)]  # E 1/v
-    state = make_state(data, alpha=alpha, variance=np.array([1.0, 1.0, 1.0, 1e-9]))
+    state = make_state(layout, alpha=alpha, variance=np.array([1.0, 1.0, 1.0, 1e-9]))
     rng, trace = np.random.default_rng(14), np.zeros((30_000, 7))
     for i in range(-300, trace.shape[0]):
-        noise.draw_noise(data, scores_of(data), state, rng)
+        noise.draw_noise(layout, facts, units, scores_of(facts, units), state, rng)
         if i >= 0:
             trace[i, :4] = np.log([*state.hyper[:2], state.state_variance[0], state.hyper[kernels.V0]])
             trace[i, 4:] = 1.0 / state.variance[:3]

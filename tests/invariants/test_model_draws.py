@@ -154,7 +154,11 @@ def test_the_same_seed_gives_the_same_bytes_and_leaves_the_input_alone():
 def test_a_chain_changes_nothing_but_its_state():
     space, steps = some_log(0.0)
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.arange(5.0))
-    parts = hierarchy.whole.data._asdict()
+    parts = {
+        f"{kind}.{name}": value
+        for kind in ("layout", "data", "units")
+        for name, value in getattr(hierarchy.whole, kind)._asdict().items()
+    }
     before = {name: np.copy(value) for name, value in parts.items()}
     ModelPrior().run(hierarchy, 5, np.random.default_rng(0), warm_up=5)
     for name, value in parts.items():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hierarchies import make_data, make_state, plain_space, record_all, scores_of
+from hierarchies import make_facts, make_layout, make_state, make_units, plain_space, record_all, scores_of
 from qposterior.model.hierarchy import build_hierarchy
 from qposterior.model.kernels import gibbs, noise
 from qposterior.model.kernels import hierarchy as kernels
@@ -48,15 +48,9 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     """Draw a state of the chain from the prior, and readings given it. μ = 0: its prior is flat, all else invariant."""
     pairs = STATES * ACTIONS
     owner = np.repeat(np.arange(STATES), ACTIONS)
-    data = make_data(
-        STATES,
-        ACTIONS,
-        1,
-        worth_freedom=np.full(STATES, WORTH_FREEDOM),
-        pooled_variance=0.8,
-        centre_spread=2.0,
-    )
-    state = make_state(data)
+    layout = make_layout(STATES, ACTIONS, 1, np.zeros(pairs))
+    units = make_units(STATES, worth_freedom=np.full(STATES, WORTH_FREEDOM), pooled_variance=0.8, centre_spread=2.0)
+    state = make_state(layout)
     width_law = kernels.B_GRID / (1.0 + kernels.B_GRID**2)
     hyper = state.hyper
     hyper[kernels.NU], hyper[kernels.ETA] = rng.choice(kernels.NU_GRID), rng.choice(kernels.ETA_GRID)
@@ -79,14 +73,15 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     state.alpha[:] = state.centre[owner, 0] + reward_gap
     count = rng.integers(1, 7, pairs).astype(float)
     error = np.sqrt(state.worth_factor[owner] * WORTH_NOISE / count)
-    data = data._replace(
+    facts = make_facts(
+        layout,
         count=count,
         mean=state.alpha + np.sqrt(state.variance / count) * rng.standard_normal(pairs),
         deviation=state.variance * np.where(count > 1, rng.chisquare(np.maximum(count - 1, 1)), 0.0),
         worth=worth + error * rng.standard_normal(pairs),
         worth_variance=WORTH_NOISE / count,
     )
-    return data, state
+    return layout, facts, units, state
 
 
 @pytest.mark.parametrize("hyper_given", [False, True])
@@ -95,11 +90,11 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law(hyper_given):
     rows = []
     owner, width_law = np.repeat(np.arange(STATES), ACTIONS), kernels.B_GRID / (1.0 + kernels.B_GRID**2)
     for _ in range(1200):
-        data, state = readings_of_normal_rewards_and_worth(laws, rng)
-        data, before = data._replace(hyper_given=hyper_given), state.hyper.copy()
+        layout, facts, units, state = readings_of_normal_rewards_and_worth(laws, rng)
+        units, before = units._replace(hyper_given=hyper_given), state.hyper.copy()
         for _ in range(6):
-            gibbs.sweep_scales(data, laws, state, rng)
-            noise.draw_noise(data, scores_of(data), state, rng)
+            gibbs.sweep_scales(layout, facts, units, laws, state, rng)
+            noise.draw_noise(layout, facts, units, scores_of(facts, units), state, rng)
         if hyper_given:
             np.testing.assert_array_equal(state.hyper, before)
         hyper, first = state.hyper, slice(0, 3)  # parameters of the first three states or pairs
@@ -107,8 +102,8 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law(hyper_given):
         spread = np.hypot(kernels.TAU_GRID[state.tau], hyper[kernels.LAMBDA] * kernels.KAPPA_GRID[state.kappa])[owner]
         gap = (state.alpha - state.centre[owner, 0]) / (spread * np.sqrt(kernels.OMEGA_GRID[state.omega]))
         tails = int(hyper[kernels.OMEGA_LAW])
-        freedom = data.count[first] - 1.0
-        share = stats.chi2.cdf(data.deviation[first] / state.variance[first], np.maximum(freedom, 1.0))
+        freedom = facts.count[first] - 1.0
+        share = stats.chi2.cdf(facts.deviation[first] / state.variance[first], np.maximum(freedom, 1.0))
         deviation = np.where(freedom > 0.0, share, rng.random(3))
         rows.append(
             [
@@ -130,7 +125,9 @@ def test_scales_centres_rewards_and_noise_keep_their_joint_law(hyper_given):
                 *stats.norm.cdf((state.centre[first, 0] - hyper[kernels.MU]) / hyper[kernels.B]),
                 *stats.norm.cdf(state.centre[first, 1] / 30.0),
                 *stats.norm.cdf(gap[first]),
-                *stats.norm.cdf((data.mean - state.alpha)[first] / np.sqrt(state.variance[first] / data.count[first])),
+                *stats.norm.cdf(
+                    (facts.mean - state.alpha)[first] / np.sqrt(state.variance[first] / facts.count[first])
+                ),
                 *deviation,
             ]
         )
@@ -156,22 +153,21 @@ def test_tables_mean_rows_and_rows_keep_their_joint_law():
         number[-1] = 0
         edge_count = rng.multinomial(number, rows).astype(float)
         read = np.repeat([1.0] * (num_states - 1) + [0.0], width)
-        data = make_data(
-            num_states,
-            num_actions,
-            width,
+        layout = make_layout(num_states, num_actions, width, edge_count.ravel())
+        facts = make_facts(
+            layout,
             edge_count=edge_count.ravel(),
             count=number.ravel().astype(float),
             base=np.tile(base, num_states) * read,
             unseen_odds=1.0 - read,
             value=np.tile([0.0, 1.0, 3.0, -2.0], num_states),
         )
-        state = make_state(data, kappa=share, mean_row=pooled.ravel().copy())
+        state = make_state(layout, kappa=share, mean_row=pooled.ravel().copy())
         state.hyper[kernels.C0] = c0
         for _ in range(5):
-            row_kernels.draw_mean_rows(data, state, rng)
+            row_kernels.draw_mean_rows(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
         row, new = np.zeros(width), state.hyper[kernels.C0]
-        row_kernels.draw_row(1, 0, data, state, row, rng)
+        row_kernels.draw_row(1, 0, layout, facts, state, row, rng)
         mean_row = state.mean_row[:width]
         shape = c[share[0]] * mean_row
         share_of_row = stats.beta.cdf(row, shape, shape.sum() - shape)
@@ -194,11 +190,12 @@ def test_a_state_that_was_never_read_says_nothing_of_rows_elsewhere():
     """log Γ(c₀) of such a state alone would drive c₀ to the end of its grid."""
     rng = np.random.default_rng(22)
     edge_count = np.concatenate([rng.multinomial(30, [0.97, 0.01, 0.02], 2).ravel(), np.zeros(6)]).astype(float)
+    layout = make_layout(2, 2, 3, edge_count)
     base = np.array([0.2, 0.5, 0.3, 0.0, 0.0, 0.0])
-    data = make_data(2, 2, 3, edge_count=edge_count, base=base, unseen_odds=(base == 0.0) * 1.0)
-    state, seen = make_state(data), []
+    facts = make_facts(layout, edge_count=edge_count, base=base, unseen_odds=(base == 0.0) * 1.0)
+    state, seen = make_state(layout), []
     for _ in range(300):
-        row_kernels.draw_mean_rows(data, state, rng)
+        row_kernels.draw_mean_rows(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
         seen.append(state.hyper[kernels.C0])
     assert np.median(seen) < 30.0
     np.testing.assert_allclose(state.mean_row[3:], 1.0 / 3.0)

@@ -102,7 +102,7 @@ def _hard_to_judge(chosen: LogProblem) -> Check | None:
     readings = float(np.median(sums.count[sums.count > 0.0]))
     hierarchy = build_hierarchy(sums, np.zeros(sums.space.num_states))
     reasons = []
-    if hierarchy.whole.data.is_pooled and readings < ENOUGH_READINGS:
+    if hierarchy.whole.units.is_pooled and readings < ENOUGH_READINGS:
         reasons.append(
             f"rewards are skewed, as where they are rare and large, and half of the pairs have {readings:.0f} readings "
             "or fewer"

@@ -13,8 +13,10 @@ from qposterior.model.kernels.hierarchy import (
     LAMBDA,
     NUM_HYPER,
     TAU_GRID,
-    Data,
+    Layout,
     State,
+    Statistics,
+    Units,
 )
 from qposterior.model.reward_noise import reward_noise
 from qposterior.model.row_worth import row_worth
@@ -42,24 +44,26 @@ BY_CANDIDATE = ("value", "base", "unseen_odds")
 class Piece:
     """The arrays of the compiled sampler for some states."""
 
-    data: Data
+    layout: Layout
+    data: Statistics
+    units: Units
     initial: FloatArray  # (C,)  first guess of p̄
 
     def start(self, rng: np.random.Generator) -> State:
         """Return a start of a chain, scattered over the grids of the scales."""
-        data = self.data
-        num_states, num_pairs = data.offset.size, data.count.size
-        state = np.repeat(np.arange(num_states), np.diff(data.first_pair))
-        variance = data.reward_unit[state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
-        variance[data.is_constant] = NO_NOISE * data.pooled_variance
-        overall = np.sum(data.count * (data.mean + data.offset[state])) / max(float(data.count.sum()), 1.0)
-        wide = 10.0 * np.sqrt(data.pooled_variance + np.var(data.offset))
+        data, units = self.data, self.units
+        num_states, num_pairs = units.reward_unit.size, data.count.size
+        state = np.repeat(np.arange(num_states), np.diff(self.layout.first_pair))
+        variance = units.reward_unit[state] ** 2 * np.exp(0.2 * rng.standard_normal(num_pairs))
+        variance[data.is_constant] = NO_NOISE * units.pooled_variance
+        overall = np.sum(data.count * (data.mean + units.offset[state])) / max(float(data.count.sum()), 1.0)
+        wide = 10.0 * np.sqrt(units.pooled_variance + np.var(units.offset))
         hyper = np.zeros(NUM_HYPER)
-        hyper[: LAMBDA + 1] = 256.0 if data.is_pooled else 8.0, 1.0, data.pooled_variance, overall, wide, 0.0
+        hyper[: LAMBDA + 1] = 256.0 if units.is_pooled else 8.0, 1.0, units.pooled_variance, overall, wide, 0.0
         hyper[C0] = 4.0
         return State(
             variance=variance,
-            state_variance=data.reward_unit**2,
+            state_variance=units.reward_unit**2,
             worth_factor=np.ones(num_states),
             tau=rng.integers(0, TAU_GRID.size, num_states),
             kappa=rng.integers(0, KAPPA_GRID.size, num_states),
@@ -72,29 +76,34 @@ class Piece:
 
     def part(self, states: IntArray, *, hyper_given: bool) -> Piece:
         """Return some states, in their order, as a sampler's input of its own: states meet in hyper-parameters only."""
-        data = self.data
-        first_pair, pair = segments(data.first_pair, states)
-        first_candidate, candidate = segments(data.first_candidate, states)
-        first_edge, edge = segments(data.first_edge, pair)
-        first_seen, seen = segments(data.first_seen, pair)
-        moved = data.seen_edge[seen] + np.repeat(first_edge[:-1] - data.first_edge[pair], np.diff(first_seen))
-        part = data._replace(
-            first_pair=first_pair,
-            first_candidate=first_candidate,
-            first_edge=first_edge,
-            first_seen=first_seen,
-            seen_edge=moved,
-            edge_count=data.edge_count[edge],
-            hyper_given=hyper_given,
-            **{name: getattr(data, name)[states] for name in BY_STATE},
-            **{name: getattr(data, name)[pair] for name in BY_PAIR},
-            **{name: getattr(data, name)[candidate] for name in BY_CANDIDATE},
+        layout = self.layout
+        first_pair, pair = segments(layout.first_pair, states)
+        first_candidate, candidate = segments(layout.first_candidate, states)
+        first_edge, edge = segments(layout.first_edge, pair)
+        first_seen, seen = segments(layout.first_seen, pair)
+        moved = layout.seen_edge[seen] + np.repeat(first_edge[:-1] - layout.first_edge[pair], np.diff(first_seen))
+        return Piece(
+            layout=Layout(
+                first_pair=first_pair,
+                first_candidate=first_candidate,
+                first_edge=first_edge,
+                first_seen=first_seen,
+                seen_edge=moved,
+            ),
+            data=Statistics(
+                **{name: getattr(self.data, name)[pair] for name in BY_PAIR},
+                **{name: getattr(self.data, name)[candidate] for name in BY_CANDIDATE},
+                edge_count=self.data.edge_count[edge],
+            ),
+            units=self.units._replace(
+                hyper_given=hyper_given, **{name: getattr(self.units, name)[states] for name in BY_STATE}
+            ),
+            initial=self.initial[candidate],
         )
-        return Piece(data=part, initial=self.initial[candidate])
 
     def subsample(self) -> Piece | None:
         """Return `LEARNED_FROM` states, evenly spread over those compared; None where there are no more."""
-        compared = np.flatnonzero(self.data.is_compared)
+        compared = np.flatnonzero(self.units.is_compared)
         if compared.size <= LEARNED_FROM:
             return None
         some = np.linspace(0, compared.size - 1, LEARNED_FROM).round().astype(np.int64)
@@ -102,14 +111,14 @@ class Piece:
 
     def pieces(self) -> list[tuple[Piece, int, int]]:
         """Return pieces of neighbouring states whose hyper-parameters are given, each with its first edge and pair."""
-        data, num_states = self.data, self.data.offset.size
-        number = max(1, -(-data.count.size // PAIRS_A_PIECE))
+        num_states, layout = self.units.offset.size, self.layout
+        number = max(1, -(-self.data.count.size // PAIRS_A_PIECE))
         ends = np.linspace(0, num_states, number + 1).round().astype(np.int64)
         pieces = []
         for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-            pair = int(data.first_pair[first])
+            pair = int(layout.first_pair[first])
             piece = self.part(np.arange(first, last), hyper_given=True)
-            pieces.append((piece, int(data.first_edge[pair]), pair))
+            pieces.append((piece, int(layout.first_edge[pair]), pair))
         return pieces
 
 
@@ -128,7 +137,7 @@ class Hierarchy:
 
     def models(self, rows: FloatArray, alpha: FloatArray) -> ModelDraws:
         """Return draws of rows and of α as models: R_sa = α_sa + Σ P(s'|s, a) e_ss', which overwrites `alpha`."""
-        first_edge, candidate = self.whole.data.first_edge, self.candidates.of_edges
+        first_edge, candidate = self.whole.layout.first_edge, self.candidates.of_edges
         if self.rewards.is_used:
             effect = self.rewards.effect[candidate]
             for start in range(0, rows.shape[0], 64):  # in blocks: the product is as large as the rows
@@ -144,13 +153,13 @@ class Hierarchy:
 
     def estimate(self) -> ModelDraws:
         """Return the one model of frequencies and mean rewards; a pair never tried is like its state."""
-        data, first_edge = self.whole.data, self.whole.data.first_edge
+        data, first_edge = self.whole.data, self.whole.layout.first_edge
         edge_pair = np.repeat(np.arange(data.count.size), np.diff(first_edge))
         tried = data.count > 0.0
         count = np.where(tried, data.count, 1.0)[edge_pair]
         row = np.where(tried[edge_pair], data.edge_count / count, self.whole.initial[self.candidates.of_edges])
         row /= np.add.reduceat(row, first_edge[:-1])[edge_pair]
-        mean = np.where(tried, data.mean, 0.0) + data.offset[self.space.pair_state]
+        mean = np.where(tried, data.mean, 0.0) + self.whole.units.offset[self.space.pair_state]
         return self.models(row[None], mean[None])
 
 
@@ -167,12 +176,14 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
     worth = row_worth(sums, candidates, follows + rewards.effect)
     tried = sum_by(space.pair_state, (sums.count > 0.0).astype(float), space.num_states)
     whole = Piece(
-        data=Data(
+        layout=Layout(
             first_pair=space.first_pair,
             first_candidate=candidates.first,
             first_edge=first_edge,
             first_seen=np.searchsorted(seen_edge, first_edge).astype(np.int64),
             seen_edge=seen_edge,
+        ),
+        data=Statistics(
             count=sums.count.astype(float),
             mean=np.where(sums.count > 0.0, rewards.mean - noise.offset[space.pair_state], 0.0),
             deviation=noise.deviation,
@@ -183,6 +194,8 @@ def build_hierarchy(sums: PairSums, value: FloatArray) -> Hierarchy:
             value=worth.value,
             base=candidates.base_measure(),
             unseen_odds=candidates.unseen_odds,
+        ),
+        units=Units(
             reward_unit=noise.unit,
             worth_unit=worth.unit,
             worth_freedom=worth.freedom,

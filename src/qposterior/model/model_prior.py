@@ -187,7 +187,7 @@ class ModelPrior:
 
         def run(chain: int, stream: np.random.Generator) -> None:
             first = chain * length
-            arrays = piece.data, laws, piece.start(stream)
+            arrays = piece.layout, piece.data, piece.units, laws, piece.start(stream)
             trace = draws.trace[first : first + length]
             run_chain(*arrays, (first, *place), draws.rows, draws.alpha, trace, warm_up, stream)
 

@@ -20,7 +20,19 @@ from typing import NamedTuple
 import numpy as np
 
 from qposterior.model.kernels.compile import inlined_kernel, inner_kernel, kernel
-from qposterior.model.kernels.hierarchy import B_GRID, KAPPA_GRID, LAMBDA, MU, OMEGA_GRID, TAU_GRID, B, Data, State
+from qposterior.model.kernels.hierarchy import (
+    B_GRID,
+    KAPPA_GRID,
+    LAMBDA,
+    MU,
+    OMEGA_GRID,
+    TAU_GRID,
+    B,
+    Layout,
+    State,
+    Statistics,
+    Units,
+)
 from qposterior.model.kernels.variates import draw_index
 from qposterior.world.arrays import FloatArray
 
@@ -48,36 +60,38 @@ class Canonical(NamedTuple):
 
 
 @inlined_kernel
-def covariance_of(s: int, tau: int, kappa: int, slope: float, data: Data) -> Covariance:
+def covariance_of(s: int, tau: int, kappa: int, slope: float, units: Units) -> Covariance:
     """Return Σ of state s, τ and κ by their places in the grids; λ counts as 0 where successors are worth the same."""
-    tau_s, kappa_s = TAU_GRID[tau] * data.reward_unit[s], KAPPA_GRID[kappa] * data.worth_unit[s]
-    slope = slope if data.is_varied[s] else 0.0
+    tau_s, kappa_s = TAU_GRID[tau] * units.reward_unit[s], KAPPA_GRID[kappa] * units.worth_unit[s]
+    slope = slope if units.is_varied[s] else 0.0
     return Covariance(tau_s**2 + (slope * kappa_s) ** 2, -slope * kappa_s**2, kappa_s**2)
 
 
 @inlined_kernel
-def current_covariance(s: int, data: Data, state: State) -> Covariance:
+def current_covariance(s: int, units: Units, state: State) -> Covariance:
     """Return Σ of state s as the chain has it."""
-    return covariance_of(s, state.tau[s], state.kappa[s], state.hyper[LAMBDA], data)
+    return covariance_of(s, state.tau[s], state.kappa[s], state.hyper[LAMBDA], units)
 
 
 @inlined_kernel
-def centre_prior(s: int, data: Data, hyper: FloatArray) -> Canonical:
+def centre_prior(s: int, units: Units, hyper: FloatArray) -> Canonical:
     """Return the prior of c: β_s ~ N(μ, b²), and ȳ_s thirty times as wide as W is."""
     broad = 1.0 / hyper[B] ** 2
-    vague = 1.0 / (30.0 * data.worth_unit[s]) ** 2
-    return Canonical(broad, 0.0, vague, broad * (hyper[MU] - data.offset[s]), 0.0, 0.0)
+    vague = 1.0 / (30.0 * units.worth_unit[s]) ** 2
+    return Canonical(broad, 0.0, vague, broad * (hyper[MU] - units.offset[s]), 0.0, 0.0)
 
 
 @inner_kernel
-def centre_posterior(s: int, covariance: Covariance, prior: Canonical, data: Data, state: State) -> Canonical:
+def centre_posterior(
+    s: int, covariance: Covariance, prior: Canonical, layout: Layout, data: Statistics, state: State
+) -> Canonical:
     r"""Return p(c | x, scales) of a state, its θ integrated out, and what that leaves of the likelihood.
 
     With M = ωΣ + N the prior's precision gains Σ M⁻¹ over the tried pairs, precision times mean Σ M⁻¹x, and the log
     factor −½ Σ (log |M| + x'M⁻¹x).
     """
     aa, ay, yy, ha, hy, score = prior
-    for k in range(data.first_pair[s], data.first_pair[s + 1]):
+    for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
         if data.count[k] > 0.0:
             omega = OMEGA_GRID[state.omega[k]]
             a, b = omega * covariance.reward + state.variance[k] / data.count[k], omega * covariance.cross
@@ -106,7 +120,7 @@ def draw_normal(law: Canonical, z: float, rng: np.random.Generator) -> tuple[flo
 
 @kernel
 def draw_pair(
-    k: int, s: int, covariance: Covariance, z: float, data: Data, state: State, rng: np.random.Generator
+    k: int, s: int, covariance: Covariance, z: float, data: Statistics, state: State, rng: np.random.Generator
 ) -> tuple[float, float]:
     r"""Draw θ = (α, y) of a pair of state s given c and its readings; `z` is the standardised variate of y.
 
@@ -124,7 +138,7 @@ def draw_pair(
 
 
 @inner_kernel
-def draw_effects(data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_effects(layout: Layout, data: Statistics, units: Units, state: State, rng: np.random.Generator) -> None:
     r"""Draw c of all states without θ, then θ of tried pairs, then the factor f_s of the variances of worth.
 
     .. math::
@@ -133,25 +147,25 @@ def draw_effects(data: Data, state: State, rng: np.random.Generator) -> None:
 
     ν_s the degrees of freedom of u (`worth_freedom`); f_s stays where these are infinite. Of θ only α is kept.
     """
-    for s in range(data.first_pair.size - 1):
-        if data.first_pair[s + 1] == data.first_pair[s]:
+    for s in range(layout.first_pair.size - 1):
+        if layout.first_pair[s + 1] == layout.first_pair[s]:
             continue
-        covariance = current_covariance(s, data, state)
-        law = centre_posterior(s, covariance, centre_prior(s, data, state.hyper), data, state)
+        covariance = current_covariance(s, units, state)
+        law = centre_posterior(s, covariance, centre_prior(s, units, state.hyper), layout, data, state)
         state.centre[s, 0], state.centre[s, 1] = draw_normal(law, rng.standard_normal(), rng)
         missed, tried = 0.0, 0
-        for k in range(data.first_pair[s], data.first_pair[s + 1]):
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if data.count[k] > 0.0:
                 state.alpha[k], y = draw_pair(k, s, covariance, rng.standard_normal(), data, state, rng)
                 missed += (data.worth[k] - y) ** 2 / data.worth_variance[k]
                 tried += 1
-        freedom = data.worth_freedom[s]
+        freedom = units.worth_freedom[s]
         if freedom < np.inf:
             state.worth_factor[s] = 0.5 * (freedom + missed) / rng.standard_gamma(0.5 * (freedom + tried))
 
 
 @inner_kernel
-def draw_centre_law(data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_centre_law(layout: Layout, units: Units, state: State, rng: np.random.Generator) -> None:
     r"""Draw μ given b, then b given μ, from the β of the states with a reading, n in all.
 
     .. math:: μ \sim N(\bar β, b^2 / n), \qquad p(b) ∝ \frac{b}{1 + b^2} \, b^{-n} e^{-Σ (β_s - μ)^2 / 2 b^2},
@@ -160,18 +174,18 @@ def draw_centre_law(data: Data, state: State, rng: np.random.Generator) -> None:
     states.
     """
     deciding, number, total, square = 0, 0, 0.0, 0.0
-    for s in range(data.first_pair.size - 1):
-        if data.first_pair[s + 1] > data.first_pair[s]:
+    for s in range(layout.first_pair.size - 1):
+        if layout.first_pair[s + 1] > layout.first_pair[s]:
             deciding += 1
-            if data.is_read[s]:
+            if units.is_read[s]:
                 number += 1
-                total += state.centre[s, 0] + data.offset[s]
+                total += state.centre[s, 0] + units.offset[s]
     if deciding < LEAST_STATES:
         return
     state.hyper[MU] = total / number + state.hyper[B] / math.sqrt(number) * rng.standard_normal()
-    for s in range(data.first_pair.size - 1):
-        if data.is_read[s]:
-            square += (state.centre[s, 0] + data.offset[s] - state.hyper[MU]) ** 2
-    grid = B_GRID * data.centre_spread
+    for s in range(layout.first_pair.size - 1):
+        if units.is_read[s]:
+            square += (state.centre[s, 0] + units.offset[s] - state.hyper[MU]) ** 2
+    grid = B_GRID * units.centre_spread
     scores = np.log(B_GRID / (1.0 + B_GRID**2)) - number * np.log(grid) - 0.5 * square / grid**2
     state.hyper[B] = grid[draw_index(scores, rng)]

@@ -66,18 +66,18 @@ class Laws(NamedTuple):
     slope_grid: FloatArray  # (L,)  λ
 
 
-class Data(NamedTuple):
-    """The log as the sampler takes it: where things stand, sufficient statistics, units, and what is learned.
-
-    Rewards are centred on the `offset` of their state, worth on the state's mean worth. Edge first_edge[k] + j leads to
-    candidate j of the state.
-    """
+class Layout(NamedTuple):
+    """Pairs of states, candidates for successors of states, and edges: edge first_edge[k] + j leads to candidate j."""
 
     first_pair: Any  # (S + 1,)
     first_candidate: Any  # (S + 1,)
     first_edge: Any  # (K + 1,)
     first_seen: Any  # (K + 1,)  the edges of pair k that were seen are seen_edge[first_seen[k] : first_seen[k + 1]]
     seen_edge: Any
+
+
+class Statistics(NamedTuple):
+    """Sufficient statistics; rewards are centred on `offset` of their state, worth on the state's mean worth."""
 
     count: Any  # (K,)
     mean: Any  # (K,)
@@ -90,18 +90,21 @@ class Data(NamedTuple):
     base: Any  # (C,)  m_s; 0 for candidates that were never seen from the state
     unseen_odds: Any  # (C,)  odds of such a candidate against all that were seen
 
+
+class Units(NamedTuple):
+    """Units of the scales, and which parts of the hierarchy are learned."""
+
     reward_unit: Any  # (S,)  of τ_s
     worth_unit: Any  # (S,)  of κ_s
     worth_freedom: Any  # (S,)  degrees of freedom of the estimated variance of worth; inf: it is known
     offset: Any  # (S,)
-    pooled_variance: float  # of rewards within pairs
-    centre_spread: float  # of the states' means
-    tempering: float  # weight of the evidence on variances, for kurtosis
-
     is_read: Any  # (S,)  states with a reading
     is_compared: Any  # (S,)  states with two tried actions or more, which τ, κ and λ are learned from
     is_varied: Any  # (S,)  states whose successors differ in worth; the others tell nothing of κ and λ
+    pooled_variance: float  # of rewards within pairs
+    centre_spread: float  # of the states' means
     is_pooled: bool  # the noise is skewed: ν stays where it is, and states are not shrunk to each other
+    tempering: float  # weight of the evidence on variances, for kurtosis
     rows_known: bool
     hyper_given: bool  # the hyper-parameters were learned elsewhere: they are left as they are
 

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from qposterior.model.kernels.compile import inlined_kernel, kernel
-from qposterior.model.kernels.hierarchy import ETA, ETA_GRID, NU, NU_GRID, V0, Data, State
+from qposterior.model.kernels.hierarchy import ETA, ETA_GRID, NU, NU_GRID, V0, Layout, State, Statistics, Units
 from qposterior.model.kernels.variates import draw_index
 from qposterior.world.arrays import FloatArray
 
@@ -26,7 +26,7 @@ PROPOSALS = 3
 
 
 @inlined_kernel
-def is_noisy(k: int, data: Data) -> bool:
+def is_noisy(k: int, data: Statistics) -> bool:
     """Return whether a pair was tried and does not pay the same each time."""
     return not (data.is_constant[k] or data.count[k] <= 0.0)
 
@@ -52,7 +52,9 @@ def noise_score(nu: float, state_variance: float, readings: float, squares: floa
 
 
 @kernel
-def draw_noise(data: Data, log_ratios: FloatArray, state: State, rng: np.random.Generator) -> None:
+def draw_noise(
+    layout: Layout, data: Statistics, units: Units, log_ratios: FloatArray, state: State, rng: np.random.Generator
+) -> None:
     """Draw ν, then v_s and v of the pairs state by state, then η and v₀; α is given.
 
     ν and v_s are drawn without v: where ν is large, each would hold the other where it is for hundreds of sweeps.
@@ -61,74 +63,92 @@ def draw_noise(data: Data, log_ratios: FloatArray, state: State, rng: np.random.
     num_noisy, squares = 0, np.zeros(data.count.size)
     for k in range(squares.size):
         if is_noisy(k, data):
-            n, gap = data.tempering * data.count[k], data.mean[k] - state.alpha[k]
-            squares[k] = data.tempering * data.deviation[k] + n * gap**2
+            n, gap = units.tempering * data.count[k], data.mean[k] - state.alpha[k]
+            squares[k] = units.tempering * data.deviation[k] + n * gap**2
             num_noisy += 1
     if num_noisy == 0:
         return
-    if not (data.is_pooled or data.hyper_given):
-        state.hyper[NU] = draw_nu(data, log_ratios, squares, state, rng)
+    if not (units.is_pooled or units.hyper_given):
+        state.hyper[NU] = draw_nu(layout, data, units, log_ratios, squares, state, rng)
     num_states, sum_of_logs, total = 0, 0.0, 0.0
-    for s in range(data.first_pair.size - 1):
-        if draw_state_noise(s, data, squares, state, rng):
+    for s in range(layout.first_pair.size - 1):
+        if draw_state_noise(s, layout, data, units, squares, state, rng):
             num_states += 1
             sum_of_logs += math.log(state.state_variance[s])
             total += state.state_variance[s]
-    if not data.hyper_given:
-        draw_noise_law(num_states, sum_of_logs, total, data.pooled_variance, state.hyper, rng)
+    if not units.hyper_given:
+        draw_noise_law(num_states, sum_of_logs, total, units.pooled_variance, state.hyper, rng)
 
 
 @inlined_kernel
-def draw_nu(data: Data, log_ratios: FloatArray, squares: FloatArray, state: State, rng: np.random.Generator) -> float:
+def draw_nu(
+    layout: Layout,
+    data: Statistics,
+    units: Units,
+    log_ratios: FloatArray,
+    squares: FloatArray,
+    state: State,
+    rng: np.random.Generator,
+) -> float:
     """Draw ν given v_s of all states, ν uniform on its grid; v is integrated out."""
     scores = np.zeros(NU_GRID.size)
-    for s in range(data.first_pair.size - 1):
-        for k in range(data.first_pair[s], data.first_pair[s + 1]):
+    for s in range(layout.first_pair.size - 1):
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             if is_noisy(k, data):
-                n = data.tempering * data.count[k]
+                n = units.tempering * data.count[k]
                 for i in range(NU_GRID.size):
                     scores[i] += log_ratios[k, i] + noise_score(NU_GRID[i], state.state_variance[s], n, squares[k])
     return NU_GRID[draw_index(scores, rng)]
 
 
 @inlined_kernel
-def draw_state_noise(s: int, data: Data, squares: FloatArray, state: State, rng: np.random.Generator) -> bool:
+def draw_state_noise(
+    s: int,
+    layout: Layout,
+    data: Statistics,
+    units: Units,
+    squares: FloatArray,
+    state: State,
+    rng: np.random.Generator,
+) -> bool:
     """Draw v_s by random walks of log v_s, v integrated out, then v of its pairs; return whether any is noisy.
 
     A step has twice the standard deviation that the information Σ ν n / (ν + n) / 2 + η on log v_s would give.
     """
     nu, eta = state.hyper[NU], state.hyper[ETA]
-    first, last = data.first_pair[s], data.first_pair[s + 1]
+    first, last = layout.first_pair[s], layout.first_pair[s + 1]
     information = eta
     for k in range(first, last):
         if is_noisy(k, data):
-            n = data.tempering * data.count[k]
+            n = units.tempering * data.count[k]
             information += 0.5 * nu * n / (nu + n)
     if information == eta:
         return False
     variance = state.state_variance[s]
-    density = state_noise_density(first, last, variance, data, squares, state)
+    density = state_noise_density(first, last, variance, data, units, squares, state)
     for _ in range(PROPOSALS):
         proposal = variance * math.exp(2.0 / math.sqrt(information) * rng.standard_normal())
-        proposed = state_noise_density(first, last, proposal, data, squares, state)
+        proposed = state_noise_density(first, last, proposal, data, units, squares, state)
         if math.log(1.0 - rng.random()) < proposed - density:
             variance, density = proposal, proposed
     state.state_variance[s] = variance
     for k in range(first, last):
         if is_noisy(k, data):
             scale = nu * variance + squares[k]
-            state.variance[k] = 0.5 * scale / rng.standard_gamma(0.5 * (nu + data.tempering * data.count[k]))
+            state.variance[k] = 0.5 * scale / rng.standard_gamma(0.5 * (nu + units.tempering * data.count[k]))
     return True
 
 
 @inlined_kernel
-def state_noise_density(first: int, last: int, variance: float, data: Data, squares: FloatArray, state: State) -> float:
+def state_noise_density(
+    first: int, last: int, variance: float, data: Statistics, units: Units, squares: FloatArray, state: State
+) -> float:
     """Return the log-density of log v_s given the readings of pairs `first` to `last`, their v integrated out."""
     nu, eta, v0 = state.hyper[NU], state.hyper[ETA], state.hyper[V0]
     total = eta * (math.log(variance) - variance / v0)
     for k in range(first, last):
         if is_noisy(k, data):
-            total += noise_score(nu, variance, data.tempering * data.count[k], squares[k])
+            total += noise_score(nu, variance, units.tempering * data.count[k], squares[k])
     return total
 
 

@@ -14,7 +14,16 @@ import math
 import numpy as np
 
 from qposterior.model.kernels.compile import inlined_kernel, kernel
-from qposterior.model.kernels.hierarchy import C0, C0_GRID, CONCENTRATION_GRID, OMEGA_GRID, Data, State
+from qposterior.model.kernels.hierarchy import (
+    C0,
+    C0_GRID,
+    CONCENTRATION_GRID,
+    OMEGA_GRID,
+    Layout,
+    State,
+    Statistics,
+    Units,
+)
 from qposterior.model.kernels.variates import draw_gamma, draw_index, draw_place, draw_tables
 from qposterior.world.arrays import FloatArray
 
@@ -55,7 +64,7 @@ def add_mean_row_scores(base: FloatArray, mean_row: FloatArray, scores: FloatArr
 
 
 @kernel
-def draw_mean_rows(data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_mean_rows(layout: Layout, data: Statistics, units: Units, state: State, rng: np.random.Generator) -> None:
     r"""Draw table counts T given p̄, then p̄_s of all states given these, then c₀; rows are integrated out.
 
     .. math:: T_{kj} \sim \mathrm{Tables}(c_k p̄_j, n_{kj}), \qquad
@@ -64,17 +73,17 @@ def draw_mean_rows(data: Data, state: State, rng: np.random.Generator) -> None:
     The auxiliary variables of a hierarchical Dirichlet process (Teh, Jordan, Beal and Blei 2006).
     """
     scores, c0 = np.zeros(C0_GRID.size), state.hyper[C0]
-    for s in range(data.first_pair.size - 1):
-        start, stop = data.first_candidate[s], data.first_candidate[s + 1]
+    for s in range(layout.first_pair.size - 1):
+        start, stop = layout.first_candidate[s], layout.first_candidate[s + 1]
         if stop - start <= 1:
             state.mean_row[start:stop] = 1.0
             continue
         tables = np.zeros(stop - start)
-        for k in range(data.first_pair[s], data.first_pair[s + 1]):
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
             c = concentration_of(k, s, state)
-            for i in range(data.first_seen[k], data.first_seen[k + 1]):
-                edge = data.seen_edge[i]
-                j = edge - data.first_edge[k]
+            for i in range(layout.first_seen[k], layout.first_seen[k + 1]):
+                edge = layout.seen_edge[i]
+                j = edge - layout.first_edge[k]
                 tables[j] += draw_tables(max(c * state.mean_row[start + j], 1e-12), data.edge_count[edge], rng)
         occupied = np.sum(tables)
         total = 0.0
@@ -83,15 +92,15 @@ def draw_mean_rows(data: Data, state: State, rng: np.random.Generator) -> None:
             state.mean_row[start + j] = draw_gamma(shape, rng) + 1e-30
             total += state.mean_row[start + j]
         state.mean_row[start:stop] /= total
-        if not data.hyper_given:
+        if not units.hyper_given:
             add_mean_row_scores(data.base[start:stop], state.mean_row[start:stop], scores)
-    if not data.hyper_given:
+    if not units.hyper_given:
         state.hyper[C0] = C0_GRID[draw_index(scores, rng)]
 
 
 @kernel
 def draw_row(
-    k: int, s: int, data: Data, state: State, row: FloatArray, rng: np.random.Generator
+    k: int, s: int, layout: Layout, data: Statistics, state: State, row: FloatArray, rng: np.random.Generator
 ) -> tuple[float, float]:
     r"""Draw P_k ~ Dir(c p̄ + n_k); return the worth of its part on candidates that were seen, and standardised.
 
@@ -101,8 +110,8 @@ def draw_row(
 
     A = Σ a_j. Where all its successors are worth the same, the standardised variate is a normal one.
     """
-    start, first = data.first_candidate[s], data.first_edge[k]
-    c, width = concentration_of(k, s, state), data.first_candidate[s + 1] - data.first_candidate[s]
+    start, first = layout.first_candidate[s], layout.first_edge[k]
+    c, width = concentration_of(k, s, state), layout.first_candidate[s + 1] - layout.first_candidate[s]
     total, weight, mean, square = 0.0, 0.0, 0.0, 0.0
     for j in range(width):
         shape = c * state.mean_row[start + j] + data.edge_count[first + j]
@@ -134,10 +143,12 @@ def draw_row(
 
 
 @kernel
-def draw_corner(s: int, data: Data, state: State, row: FloatArray, rng: np.random.Generator) -> float:
+def draw_corner(
+    s: int, layout: Layout, data: Statistics, state: State, row: FloatArray, rng: np.random.Generator
+) -> float:
     """Draw the one successor of a pair never tried, from p̄, where rows are known; return its standardised worth."""
-    mean_row = state.mean_row[data.first_candidate[s] : data.first_candidate[s + 1]]
-    value = data.value[data.first_candidate[s] : data.first_candidate[s + 1]]
+    mean_row = state.mean_row[layout.first_candidate[s] : layout.first_candidate[s + 1]]
+    value = data.value[layout.first_candidate[s] : layout.first_candidate[s + 1]]
     successor = draw_place(mean_row, rng)
     row[successor] = 1.0
     mean = np.sum(mean_row * value)

@@ -30,29 +30,42 @@ from qposterior.model.kernels.hierarchy import (
     OMEGA_LAW,
     TAU_GRID,
     TAU_LAW,
-    Data,
     Law,
     Laws,
+    Layout,
     State,
+    Statistics,
+    Units,
 )
 from qposterior.model.kernels.variates import draw_index, draw_place
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 
 @kernel
-def log_evidence(s: int, covariance: Covariance, prior: Canonical, data: Data, state: State) -> float:
+def log_evidence(
+    s: int, covariance: Covariance, prior: Canonical, layout: Layout, data: Statistics, state: State
+) -> float:
     r"""Return the log-likelihood of a state's readings, up to a constant: θ and c are integrated out.
 
     .. math:: \log ∫ p(c) \prod_{\text{tried}} N(x; c, ωΣ + N) \, dc.
     """
-    aa, ay, yy, ha, hy, score = centre_posterior(s, covariance, prior, data, state)
+    aa, ay, yy, ha, hy, score = centre_posterior(s, covariance, prior, layout, data, state)
     det = aa * yy - ay * ay
     return score + 0.5 * ((yy * ha * ha - 2.0 * ay * ha * hy + aa * hy * hy) / det - math.log(det))
 
 
 @kernel
 def grid_evidence(
-    s: int, grid: FloatArray, other: float, is_worth: bool, data: Data, state: State, room: FloatArray, out: FloatArray
+    s: int,
+    grid: FloatArray,
+    other: float,
+    is_worth: bool,
+    layout: Layout,
+    data: Statistics,
+    units: Units,
+    state: State,
+    room: FloatArray,
+    out: FloatArray,
 ) -> None:
     r"""Write `log_evidence`, up to a constant, for all variances τ² (or κ²) of a grid.
 
@@ -63,9 +76,9 @@ def grid_evidence(
     is needed is Σ q, Σ (b/d) q and so on, loops over the grid that run several entries at a time. `other` is the
     variance on the other axis, and `room` for ``(8, G)`` numbers.
     """
-    size, slope = grid.size, state.hyper[LAMBDA] if data.is_varied[s] else 0.0
+    size, slope = grid.size, state.hyper[LAMBDA] if units.is_varied[s] else 0.0
     q, product, sq, se, see, sr, srr, sre = room[0], room[1], room[2], room[3], room[4], room[5], room[6], room[7]
-    broad, _, vague, pull, _, _ = centre_prior(s, data, state.hyper)
+    broad, _, vague, pull, _, _ = centre_prior(s, units, state.hyper)
     # The prior of the centres in these coordinates: that of (β + λ ȳ, ȳ), its axes in the order (grid's, other's).
     own, cross, rest = broad, -slope * broad, slope**2 * broad + vague
     pull_own, pull_rest = pull, -slope * pull
@@ -75,7 +88,7 @@ def grid_evidence(
     for i in range(size):
         out[i], product[i] = 0.0, 1.0
         sq[i], se[i], see[i], sr[i], srr[i], sre[i] = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    for k in range(data.first_pair[s], data.first_pair[s + 1]):
+    for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
         if data.count[k] <= 0.0:
             continue
         omega, unsure = OMEGA_GRID[state.omega[k]], state.worth_factor[s] * data.worth_variance[k]
@@ -165,50 +178,56 @@ def draw_scale(
 
 
 @inner_kernel
-def draw_axis(is_worth: bool, law: Law, data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_axis(
+    is_worth: bool, law: Law, layout: Layout, data: Statistics, units: Units, state: State, rng: np.random.Generator
+) -> None:
     """Draw τ_s of all states and its law given κ_s, or, if it `is_worth`, κ_s and its law given τ_s."""
     if is_worth:
-        grid, unit, place, name = KAPPA_GRID, data.worth_unit, state.kappa, KAPPA_LAW
-        other_grid, other_unit, other = TAU_GRID, data.reward_unit, state.tau
-        informed = data.is_compared & data.is_varied
+        grid, unit, place, name = KAPPA_GRID, units.worth_unit, state.kappa, KAPPA_LAW
+        other_grid, other_unit, other = TAU_GRID, units.reward_unit, state.tau
+        informed = units.is_compared & units.is_varied
     else:
-        grid, unit, place, name = TAU_GRID, data.reward_unit, state.tau, TAU_LAW
-        other_grid, other_unit, other = KAPPA_GRID, data.worth_unit, state.kappa
-        informed = data.is_compared
+        grid, unit, place, name = TAU_GRID, units.reward_unit, state.tau, TAU_LAW
+        other_grid, other_unit, other = KAPPA_GRID, units.worth_unit, state.kappa
+        informed = units.is_compared
     likelihood, squares, room = np.zeros((unit.size, grid.size)), np.empty(grid.size), np.empty((8, grid.size))
     for s in range(unit.size):
         if informed[s]:
             for i in range(grid.size):
                 squares[i] = (grid[i] * unit[s]) ** 2
             variance = (other_grid[other[s]] * other_unit[s]) ** 2
-            grid_evidence(s, squares, variance, is_worth, data, state, room, likelihood[s])
-    given = int(state.hyper[name]) if data.hyper_given else -1
+            grid_evidence(s, squares, variance, is_worth, layout, data, units, state, room, likelihood[s])
+    given = int(state.hyper[name]) if units.hyper_given else -1
     state.hyper[name] = draw_scale(likelihood, law, place, informed, given, rng)
 
 
 @inner_kernel
-def draw_slope(laws: Laws, data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_slope(
+    laws: Laws, layout: Layout, data: Statistics, units: Units, state: State, rng: np.random.Generator
+) -> None:
     """Draw λ with probability ∝ its prior times the evidence of all states that are informed about κ."""
     scores, slopes = laws.slope_log_prior.copy(), laws.slope_grid
-    for s in range(data.first_pair.size - 1):
-        if data.is_compared[s] and data.is_varied[s]:
-            prior = centre_prior(s, data, state.hyper)
+    for s in range(layout.first_pair.size - 1):
+        if units.is_compared[s] and units.is_varied[s]:
+            prior = centre_prior(s, units, state.hyper)
             for i in range(slopes.size):
-                covariance = covariance_of(s, state.tau[s], state.kappa[s], slopes[i], data)
-                scores[i] += log_evidence(s, covariance, prior, data, state)
+                covariance = covariance_of(s, state.tau[s], state.kappa[s], slopes[i], units)
+                scores[i] += log_evidence(s, covariance, prior, layout, data, state)
     state.hyper[LAMBDA] = slopes[draw_index(scores, rng)]
 
 
 @inner_kernel
-def draw_omega(law: Law, data: Data, state: State, rng: np.random.Generator) -> None:
+def draw_omega(
+    law: Law, layout: Layout, data: Statistics, units: Units, state: State, rng: np.random.Generator
+) -> None:
     r"""Draw ω of all pairs, and its law, given the centres c; θ is integrated out: L = N(x; c, ωΣ + N)."""
     num_pairs = data.count.size
     likelihood = np.zeros((num_pairs, OMEGA_GRID.size))
     informed = np.zeros(num_pairs, dtype=np.bool_)
-    for s in range(data.first_pair.size - 1):
-        aa, ay, yy = current_covariance(s, data, state)
-        for k in range(data.first_pair[s], data.first_pair[s + 1]):
-            if data.count[k] <= 0.0 or not data.is_compared[s]:
+    for s in range(layout.first_pair.size - 1):
+        aa, ay, yy = current_covariance(s, units, state)
+        for k in range(layout.first_pair[s], layout.first_pair[s + 1]):
+            if data.count[k] <= 0.0 or not units.is_compared[s]:
                 continue
             informed[k] = True
             x, y = data.mean[k] - state.centre[s, 0], data.worth[k] - state.centre[s, 1]
@@ -217,5 +236,5 @@ def draw_omega(law: Law, data: Data, state: State, rng: np.random.Generator) -> 
                 a, b, d = OMEGA_GRID[i] * aa + noise, OMEGA_GRID[i] * ay, OMEGA_GRID[i] * yy + unsure
                 det = a * d - b * b
                 likelihood[k, i] = -0.5 * (math.log(det) + (d * x * x - 2.0 * b * x * y + a * y * y) / det)
-    given = int(state.hyper[OMEGA_LAW]) if data.hyper_given else -1
+    given = int(state.hyper[OMEGA_LAW]) if units.hyper_given else -1
     state.hyper[OMEGA_LAW] = draw_scale(likelihood, law, state.omega, informed, given, rng)
