@@ -39,7 +39,8 @@ WEIGHTS = "tests/algebra/test_weights.py::"
 UNITS = "tests/invariants/test_units.py::"
 TRUST = "tests/statistics/test_trust.py::"
 HONEST = "tests/statistics/test_fit_is_honest.py::"
-HIERARCHY, PARTS = "model/kernels/hierarchy.py", "tests/algebra/test_hierarchy_parts.py::"
+SCALES, NOISE = "model/kernels/scales.py", "model/kernels/noise.py"
+PARTS = "tests/algebra/test_hierarchy_parts.py::"
 LARGE = "tests/statistics/test_large_logs.py::"
 SYSTEMS, COMPONENTS, OPTIMA = (f"model/kernels/{name}.py" for name in ("systems", "components", "optima"))
 MODELS = "tests/algebra/test_models.py::"
@@ -320,21 +321,21 @@ MUTATIONS = [
     Mutation("model/solve_models.py", "total += weight[number] * np.nan_to_num(slope[d])", "total += np.nan_to_num(slope[d])", VALUED + "test_slopes_are_the_derivatives_of_the_weighted_value"),
     Mutation("inference/policies.py", "reporting = np.flatnonzero(~chooses & ", "reporting = np.flatnonzero(chooses & ", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
     Mutation("inference/policies.py", "np.flatnonzero(chooses & np.isfinite(optimum))", "np.flatnonzero(np.isfinite(optimum))", VALUED + "test_draws_that_report_have_no_part_in_choosing_and_the_reverse"),
-    Mutation("inference/policies.py", "policy = judge.improved(candidates[origin])", "policy = candidates[origin]", VALUED + "test_the_recommended_policy_is_as_a_rule_the_best_of_all_by_the_mean"),
-    Mutation("inference/policies.py", "np.clip(most - rank, 0.0, 1.0)", "(rank < most)", VALUED + "test_the_mean_of_the_worst_share_is_that_of_the_quantile_function"),
-    Mutation("inference/policies.py", "self.allowed & (better >= level)", "self.allowed & (better >= 0.5)", VALUED + "test_a_cautious_policy_leaves_the_usual_action_only_where_it_is_that_sure"),
+    Mutation("inference/policies.py", "policy = search.improved(candidates[origin])", "policy = candidates[origin]", VALUED + "test_the_recommended_policy_is_as_a_rule_the_best_of_all_by_the_mean"),
+    Mutation("inference/policy_search.py", "np.clip(most - rank, 0.0, 1.0)", "(rank < most)", VALUED + "test_the_mean_of_the_worst_share_is_that_of_the_quantile_function"),
+    Mutation("inference/policy_search.py", "self.allowed & (better >= level)", "self.allowed & (better >= 0.5)", VALUED + "test_a_cautious_policy_leaves_the_usual_action_only_where_it_is_that_sure"),
     Mutation("logs/policy_file.py", "return np.asarray(policy / total[space.pair_state])", "return policy", POLICY_FILE + "test_probabilities_in_any_order_with_other_columns_and_separators"),
     Mutation("logs/policy_file.py", "if not np.isnan(self._probability[k]):", "if False:", POLICY_FILE + "test_what_is_wrong_is_said_with_row_rule_and_remedy"),
-    Mutation(HIERARCHY, "noise -= ratio * covariance", "noise += ratio * covariance", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
-    Mutation(HIERARCHY, "d * ha * ha - 2.0 * b * ha * hd + a * hd * hd) / det\n        out", "d * ha * ha + 2.0 * b * ha * hd + a * hd * hd) / det\n        out", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
-    Mutation(HIERARCHY, "if number % 16 == 0:", "if number == 16:", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
-    Mutation(HIERARCHY, "own, cross, rest = broad, -slope * broad,", "own, cross, rest = broad, slope * broad,", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
-    Mutation(HIERARCHY, "scores[h] += math.log(product[h])\n    chosen", "pass\n    chosen", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
-    Mutation(HIERARCHY, "min(place[s], np.argmax(weights) + 1)", "place[s]", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
-    Mutation(HIERARCHY, "(freedom + readings) * math.log(scale + squares)", "freedom * math.log(scale + squares)", PARTS + "test_noise_is_drawn_from_its_posterior"),
-    Mutation(HIERARCHY, "total = shape * (math.log(level) - level / centre)", "total = shape * math.log(level)", PARTS + "test_noise_is_drawn_from_its_posterior"),
-    Mutation(HIERARCHY, "scores[i] += gammas[k, i] + noise_score", "scores[i] += noise_score", PARTS + "test_noise_is_drawn_from_its_posterior"),
-    Mutation("model/hierarchy.py", "np.where(is_fixed, 0.0, noisy + level[space.pair_state])", "noisy", "tests/algebra/test_hierarchy_layout.py::test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses"),
+    Mutation(SCALES, "noise -= ratio * covariance", "noise += ratio * covariance", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(SCALES, "d * ha * ha - 2.0 * b * ha * hd + a * hd * hd) / det\n        out", "d * ha * ha + 2.0 * b * ha * hd + a * hd * hd) / det\n        out", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(SCALES, "if number % 16 == 0:", "if number == 16:", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(SCALES, "own, cross, rest = broad, -slope * broad,", "own, cross, rest = broad, slope * broad,", PARTS + "test_the_evidence_over_a_grid_is_that_of_each_of_its_scales"),
+    Mutation(SCALES, "scores[h] += math.log(product[h])\n    drawn", "pass\n    drawn", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
+    Mutation(SCALES, "min(place[s], np.argmax(weights) + 1)", "place[s]", PARTS + "test_the_law_of_a_scale_and_the_scales_are_drawn_from_their_joint_law"),
+    Mutation(NOISE, "(nu + readings) * math.log(scale + squares)", "nu * math.log(scale + squares)", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation(NOISE, "total = eta * (math.log(variance) - variance / v0)", "total = eta * math.log(variance)", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation(NOISE, "scores[i] += log_ratios[k, i] + noise_score", "scores[i] += noise_score", PARTS + "test_noise_is_drawn_from_its_posterior"),
+    Mutation("model/reward_noise.py", "np.where(is_constant, 0.0, noisy + level[space.pair_state])", "noisy", "tests/algebra/test_hierarchy_layout.py::test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses"),
     Mutation("model/hierarchy.py", "np.repeat(first_edge[:-1] - layout.first_edge[pair], np.diff(first_seen))", "0", "tests/algebra/test_hierarchy_layout.py::test_a_piece_has_what_belongs_to_its_states"),
     Mutation("model/model_order.py", "any(old is not new", "any(False and old is not new", LARGE + "test_an_order_is_found_once_for_models_of_one_support"),
     Mutation("inference/trust.py", "1.0 - 0.01 / max(quantities, 1)", "0.5", LARGE + "test_chains_of_few_draws_are_trusted_unless_they_disagree"),

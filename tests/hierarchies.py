@@ -6,6 +6,7 @@ import numpy as np
 
 import qposterior as qp
 from qposterior.model.kernels import hierarchy as kernels
+from qposterior.model.kernels import noise
 from qposterior.world.space import StateActionSpace
 
 
@@ -54,18 +55,18 @@ def make_facts(layout, **given):
     """Nothing seen, unless it is given."""
     pairs, edges, candidates = (int(x[-1]) for x in (layout.first_pair, layout.first_edge, layout.first_candidate))
     width = int(layout.first_candidate[1])
-    return kernels.Facts(
+    return kernels.Statistics(
         **{
             "count": np.zeros(pairs),
             "mean": np.zeros(pairs),
             "deviation": np.zeros(pairs),
-            "is_fixed": np.zeros(pairs, bool),
+            "is_constant": np.zeros(pairs, bool),
             "worth": np.zeros(pairs),
-            "worth_noise": np.ones(pairs),
+            "worth_variance": np.ones(pairs),
             "edge_count": np.zeros(edges),
             "value": np.zeros(candidates),
             "base": np.full(candidates, 1.0 / width),
-            "unseen": np.zeros(candidates),
+            "unseen_odds": np.zeros(candidates),
         }
         | given
     )
@@ -75,18 +76,19 @@ def make_units(num_states, **given):
     """All scales 1, everything learned from all states, unless it is given."""
     return kernels.Units(
         **{
-            "unit": np.ones(num_states),
+            "reward_unit": np.ones(num_states),
             "worth_unit": np.ones(num_states),
             "worth_freedom": np.full(num_states, np.inf),
             "offset": np.zeros(num_states),
-            "read": np.ones(num_states, bool),
-            "informed": np.ones(num_states, bool),
-            "varied": np.ones(num_states, bool),
-            "noise": 1.0,
-            "spread": 1.0,
+            "is_read": np.ones(num_states, bool),
+            "is_compared": np.ones(num_states, bool),
+            "is_varied": np.ones(num_states, bool),
+            "pooled_variance": 1.0,
+            "centre_spread": 1.0,
+            "is_pooled": False,
             "tempering": 1.0,
             "rows_known": False,
-            "is_given": False,
+            "hyper_given": False,
         }
         | given
     )
@@ -96,19 +98,19 @@ def make_state(layout, **given):
     """Some state of a chain."""
     states, pairs, candidates = layout.first_pair.size - 1, int(layout.first_pair[-1]), int(layout.first_candidate[-1])
     hyper = np.zeros(kernels.NUM_HYPER)
-    hyper[: kernels.SLOPE] = 8.0, 1.0, 1.0, 0.0, 3.0
-    hyper[kernels.ROW] = 3.0
+    hyper[: kernels.LAMBDA] = 8.0, 1.0, 1.0, 0.0, 3.0
+    hyper[kernels.C0] = 3.0
     return kernels.State(
         **{
             "variance": np.ones(pairs),
-            "level": np.ones(states),
-            "rough": np.ones(states),
-            "step": np.full(states, 14),
-            "share": np.full(states, 10),
-            "local": np.ones(pairs, dtype=np.int64),  # of factor 1
+            "state_variance": np.ones(states),
+            "worth_factor": np.ones(states),
+            "tau": np.full(states, 14),
+            "kappa": np.full(states, 10),
+            "omega": np.ones(pairs, dtype=np.int64),  # of factor 1
             "centre": np.zeros((states, 2)),
             "alpha": np.zeros(pairs),
-            "pooled": np.full(candidates, 1.0 / int(layout.first_candidate[1])),
+            "mean_row": np.full(candidates, 1.0 / int(layout.first_candidate[1])),
             "hyper": hyper,
         }
         | given
@@ -117,4 +119,4 @@ def make_state(layout, **given):
 
 def scores_of(facts, units):
     """What the step of the noise takes beside the data."""
-    return kernels.freedom_scores(units.tempering * facts.count)
+    return noise.log_gamma_ratios(units.tempering * facts.count)

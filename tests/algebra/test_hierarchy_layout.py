@@ -12,21 +12,17 @@ from scipy import stats
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
 from qposterior.model import hierarchy as module
-from qposterior.model.hierarchy import (
-    _constant_pairs,
-    _noise,
-    _shape_of_noise,
-    _within,
-    _worth_noise,
-    build_hierarchy,
-)
-from qposterior.model.model_prior import followed_values, logged_policy, logged_values
+from qposterior.model.hierarchy import build_hierarchy
+from qposterior.model.reward_noise import constant_pairs, reward_noise, shape_of_noise
+from qposterior.model.row_worth import variance_of_mean, variance_within
+from qposterior.model.solve_models import logged_policy
 from qposterior.model.successor_rewards import (
     SuccessorRewards,
     permutation_moments,
     successor_rewards,
     successors_explain,
 )
+from qposterior.model.successor_values import followed_values, logged_values
 from qposterior.world.space import StateActionSpace
 
 
@@ -69,27 +65,27 @@ def test_candidates_edges_and_counts_are_those_of_the_readings(num_states, num_a
     ]
     value = rng.normal(size=num_states)
     hierarchy = build_hierarchy(record_all(space, steps).sums(), value)
-    layout, facts = hierarchy.layout, hierarchy.facts
+    layout, facts = hierarchy.whole.layout, hierarchy.whole.data
     wanted = candidates_of(space, steps)
     for s in range(num_states):
         part = slice(layout.first_candidate[s], layout.first_candidate[s + 1])
-        assert hierarchy.candidate[part].tolist() == sorted(wanted[s])
-        np.testing.assert_allclose(facts.unseen[part], [wanted[s][t][1] for t in sorted(wanted[s])])
+        assert hierarchy.candidates.successor[part].tolist() == sorted(wanted[s])
+        np.testing.assert_allclose(facts.unseen_odds[part], [wanted[s][t][1] for t in sorted(wanted[s])])
         total = np.array([wanted[s][t][0] for t in sorted(wanted[s])], float)
         if total.sum():
-            guess = total + 0.5 * (total > 0) + facts.unseen[part]
-            np.testing.assert_allclose(hierarchy.initial[part], guess / guess.sum())
+            guess = total + 0.5 * (total > 0) + facts.unseen_odds[part]
+            np.testing.assert_allclose(hierarchy.whole.initial[part], guess / guess.sum())
             assert facts.base[part].sum() == pytest.approx(1.0)
             np.testing.assert_array_equal(facts.base[part] > 0.0, total > 0.0)
             assert total @ facts.value[part] == pytest.approx(0.0, abs=1e-9)
         elif total.size:
-            np.testing.assert_allclose(hierarchy.initial[part], 1.0 / total.size)
+            np.testing.assert_allclose(hierarchy.whole.initial[part], 1.0 / total.size)
             assert not facts.base[part].any()
-    assert layout.first_edge[-1] == facts.edge_count.size == hierarchy.edge_candidate.size
+    assert layout.first_edge[-1] == facts.edge_count.size == hierarchy.candidates.of_edges.size
     for k in range(space.num_pairs):
         s, a = space.pair_state[k], space.pair_action[k]
         edges = np.arange(layout.first_edge[k], layout.first_edge[k + 1])
-        successors = hierarchy.candidate[hierarchy.edge_candidate[edges]]
+        successors = hierarchy.candidates.successor[hierarchy.candidates.of_edges[edges]]
         assert successors.tolist() == sorted(wanted[s])
         of_pair = [t for x, y, _, t in steps if (x, y) == (s, a)]
         assert facts.edge_count[edges].tolist() == [of_pair.count(t) for t in successors]
@@ -97,8 +93,8 @@ def test_candidates_edges_and_counts_are_those_of_the_readings(num_states, num_a
         seen = layout.seen_edge[layout.first_seen[k] : layout.first_seen[k + 1]]
         assert seen.tolist() == edges[facts.edge_count[edges] > 0.0].tolist()
     tried = [len({y for x, y, _, _ in steps if x == s}) for s in range(num_states)]
-    np.testing.assert_array_equal(hierarchy.units.read, np.array(tried) >= 1)
-    np.testing.assert_array_equal(hierarchy.units.informed, np.array(tried) >= 2)
+    np.testing.assert_array_equal(hierarchy.whole.units.is_read, np.array(tried) >= 1)
+    np.testing.assert_array_equal(hierarchy.whole.units.is_compared, np.array(tried) >= 2)
 
 
 def test_worth_is_that_of_the_successors_of_each_pair():
@@ -108,31 +104,31 @@ def test_worth_is_that_of_the_successors_of_each_pair():
     hierarchy = build_hierarchy(sums, value)
     parts = {k: np.array([0.9 * value[t] for s, a, _, t in steps if space.pair(s, a) == k]) for k in range(15)}
     squares = np.array([((part - part.mean()) ** 2).sum() if part.size else 0.0 for part in parts.values()])
-    within, freedom = _within(space, sums.count, squares, hierarchy.units.worth_unit)
-    np.testing.assert_allclose(hierarchy.units.worth_freedom, freedom + 4.0)
+    within, freedom = variance_within(space, count=sums.count, squares=squares, spread=hierarchy.whole.units.worth_unit)
+    np.testing.assert_allclose(hierarchy.whole.units.worth_freedom, freedom + 4.0)
     for s in range(5):
         all_worth = np.array([0.9 * value[t] for x, _, _, t in steps if x == s])
-        candidates = slice(hierarchy.layout.first_candidate[s], hierarchy.layout.first_candidate[s + 1])
-        known = 0.9 * value[hierarchy.candidate[candidates]]
+        candidates = slice(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
+        known = 0.9 * value[hierarchy.candidates.successor[candidates]]
         centre = all_worth.mean() if all_worth.size else known.mean()
         spread = all_worth.std() if all_worth.size else known.std()
-        np.testing.assert_allclose(hierarchy.facts.value[candidates], known - centre, atol=1e-12)
-        assert hierarchy.units.worth_unit[s] == pytest.approx(spread)
-        assert hierarchy.units.varied[s]
+        np.testing.assert_allclose(hierarchy.whole.data.value[candidates], known - centre, atol=1e-12)
+        assert hierarchy.whole.units.worth_unit[s] == pytest.approx(spread)
+        assert hierarchy.whole.units.is_varied[s]
         for a in range(3):
             worth = np.array([0.9 * value[t] for x, y, _, t in steps if (x, y) == (s, a)])
             k = space.pair(s, a)
             if worth.size:
-                assert hierarchy.facts.worth[k] == pytest.approx(worth.mean() - centre)
+                assert hierarchy.whole.data.worth[k] == pytest.approx(worth.mean() - centre)
                 wanted = (squares[k] + 8.0 * within[s]) / ((worth.size + 7.0) * worth.size)
-                assert hierarchy.facts.worth_noise[k] == pytest.approx(wanted, rel=1e-6)
+                assert hierarchy.whole.data.worth_variance[k] == pytest.approx(wanted, rel=1e-6)
 
 
 def test_goals_are_worth_nothing_as_successors_whatever_their_value():
     space = plain_space(3, 2, goals=[2])
     steps = [(0, 0, 1.0, 1), (0, 0, 1.0, 2), (0, 1, 2.0, 1), (1, 0, 1.0, 2), (1, 1, 0.5, 0)]
     one, two = (build_hierarchy(record_all(space, steps).sums(), np.array([1.0, 2.0, v])) for v in (0.0, 77.0))
-    np.testing.assert_array_equal(one.facts.value, two.facts.value)
+    np.testing.assert_array_equal(one.whole.data.value, two.whole.data.value)
 
 
 def test_states_whose_successors_are_worth_the_same_up_to_rounding_are_flat():
@@ -140,12 +136,12 @@ def test_states_whose_successors_are_worth_the_same_up_to_rounding_are_flat():
     steps = [(0, a, 0.0, t) for a in (0, 1) for t in (1, 2)] + [(s, 0, 1.0, t) for s in (1, 2, 3) for t in (0, 3)]
     value = np.array([0.0, 3.0, 3.0 * (1.0 + 2e-16), 5.0])
     hierarchy = build_hierarchy(record_all(space, steps).sums(), value)
-    assert hierarchy.units.varied.tolist() == [False, True, True, True]
-    start, stop = hierarchy.layout.first_candidate[:2]
-    np.testing.assert_array_equal(hierarchy.facts.value[start:stop], 0.0)
+    assert hierarchy.whole.units.is_varied.tolist() == [False, True, True, True]
+    start, stop = hierarchy.whole.layout.first_candidate[:2]
+    np.testing.assert_array_equal(hierarchy.whole.data.value[start:stop], 0.0)
     nowhere = build_hierarchy(record_all(space, steps).sums(), 1e6 + np.arange(4) * 1e-10)
-    assert not nowhere.units.varied.any()
-    assert not nowhere.facts.value.any()
+    assert not nowhere.whole.units.is_varied.any()
+    assert not nowhere.whole.data.value.any()
 
 
 def test_the_worth_of_a_known_row_is_known():
@@ -156,11 +152,11 @@ def test_the_worth_of_a_known_row_is_known():
         known.record(0, 0, reward, 1, row=row)
     known.record(1, 1, 3.0, 0)
     hierarchy = build_hierarchy(known.sums(), np.array([2.0, -2.0]))
-    assert hierarchy.units.rows_known
-    np.testing.assert_allclose(hierarchy.facts.edge_count[:2], [0.75, 2.25])
-    unit = hierarchy.units.worth_unit.max() ** 2
-    assert np.all(hierarchy.facts.worth_noise < 1e-8 * unit)
-    assert np.all(np.isinf(hierarchy.units.worth_freedom))
+    assert hierarchy.whole.units.rows_known
+    np.testing.assert_allclose(hierarchy.whole.data.edge_count[:2], [0.75, 2.25])
+    unit = hierarchy.whole.units.worth_unit.max() ** 2
+    assert np.all(hierarchy.whole.data.worth_variance < 1e-8 * unit)
+    assert np.all(np.isinf(hierarchy.whole.units.worth_freedom))
 
 
 def effects_by_least_squares(space, steps):
@@ -174,11 +170,16 @@ def effects_by_least_squares(space, steps):
     return design @ np.linalg.lstsq(design, reward, rcond=None)[0]
 
 
+def edge_pairs(hierarchy):
+    """The pair of each edge."""
+    return np.repeat(np.arange(hierarchy.space.num_pairs), np.diff(hierarchy.whole.layout.first_edge))
+
+
 def of_edges(sums, hierarchy):
     """The candidate of each edge of the sums."""
     edge_of = {
-        (int(k), int(hierarchy.candidate[c])): int(c)
-        for k, c in zip(hierarchy.edge_pair, hierarchy.edge_candidate, strict=True)
+        (int(k), int(hierarchy.candidates.successor[c])): int(c)
+        for k, c in zip(edge_pairs(hierarchy), hierarchy.candidates.of_edges, strict=True)
     }
     return np.array([edge_of[int(k), int(t)] for k, t in zip(sums.edge_pair, sums.successor, strict=True)])
 
@@ -189,15 +190,15 @@ def test_successor_effects_are_the_least_squares_ones(shift):
     steps = [(s, a, r + shift, t) for s, a, r, t in steps]
     sums = record_all(space, steps).sums()
     hierarchy = build_hierarchy(sums, np.zeros(5))
-    rewards, mean, deviation = successor_rewards(sums, of_edges(sums, hierarchy), hierarchy.candidate.size)
+    rewards = successor_rewards(sums, of_edges(sums, hierarchy), hierarchy.candidates.successor.size)
     assert rewards.is_used
     fitted = effects_by_least_squares(space, steps)
     place = {
-        (s, int(hierarchy.candidate[c])): c
+        (s, int(hierarchy.candidates.successor[c])): c
         for s in range(5)
-        for c in range(hierarchy.layout.first_candidate[s], hierarchy.layout.first_candidate[s + 1])
+        for c in range(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
     }
-    found = [mean[space.pair(s, a)] + rewards.effect[place[s, t]] for s, a, _, t in steps]
+    found = [rewards.mean[space.pair(s, a)] + rewards.effect[place[s, t]] for s, a, _, t in steps]
     np.testing.assert_allclose(found, fitted, atol=1e-7)
     left = np.zeros(space.num_pairs)
     for (s, a, r, _), fit in zip(steps, fitted, strict=True):
@@ -205,21 +206,23 @@ def test_successor_effects_are_the_least_squares_ones(shift):
     used = [len({t for x, _, _, t in steps if x == s}) - 1 for s in range(5)]
     freedom = [sum(max(sums.count[space.pair(s, a)] - 1, 0) for a in range(3)) for s in range(5)]
     factor = np.array([f / (f - u) for f, u in zip(freedom, used, strict=True)])[space.pair_state]
-    np.testing.assert_allclose(deviation, factor * left, atol=1e-5)
+    np.testing.assert_allclose(rewards.deviation, factor * left, atol=1e-5)
     for s in range(5):  # effects are centred: 0 is the best guess for a successor that was not seen
         assert sum(rewards.effect[place[x, t]] for x, _, _, t in steps if x == s) == pytest.approx(0.0, abs=1e-7)
-    np.testing.assert_allclose(hierarchy.facts.value, build_hierarchy(sums, np.ones(5)).facts.value, atol=1e-9)
+    np.testing.assert_allclose(
+        hierarchy.whole.data.value, build_hierarchy(sums, np.ones(5)).whole.data.value, atol=1e-9
+    )
 
 
 def test_a_model_pays_alpha_and_the_effects_of_its_successors():
     space, steps = random_log(np.random.default_rng(4), effect=2.0)
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(5))
     rng = np.random.default_rng(5)
-    rows = rng.random((130, hierarchy.facts.edge_count.size))  # more than one block
-    rows /= np.add.reduceat(rows, hierarchy.layout.first_edge[:-1], axis=1)[:, hierarchy.edge_pair]
+    rows = rng.random((130, hierarchy.whole.data.edge_count.size))  # more than one block
+    rows /= np.add.reduceat(rows, hierarchy.whole.layout.first_edge[:-1], axis=1)[:, edge_pairs(hierarchy)]
     alpha = rng.normal(size=(130, space.num_pairs))
     models = hierarchy.models(rows, alpha.copy())
-    effect = hierarchy.rewards.effect[hierarchy.edge_candidate]
+    effect = hierarchy.rewards.effect[hierarchy.candidates.of_edges]
     for k in range(space.num_pairs):
         edges = slice(models.first_edge[k], models.first_edge[k + 1])
         np.testing.assert_allclose(models.rewards[:, k], alpha[:, k] + rows[:, edges] @ effect[edges])
@@ -296,15 +299,20 @@ def test_where_effects_were_fitted_pairs_are_constant_all_together_or_not_at_all
     ]
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(6))
     assert hierarchy.rewards.is_used
-    assert not hierarchy.facts.is_fixed.any()
+    assert not hierarchy.whole.data.is_constant.any()
     exact = [(s, a, 2.0 * s + a + 9.0 * t, t) for s, a, _, t in steps]
     hierarchy = build_hierarchy(record_all(space, exact).sums(), np.zeros(6))
     assert hierarchy.rewards.is_used
-    np.testing.assert_array_equal(hierarchy.facts.is_fixed, hierarchy.facts.count > 0.0)
+    np.testing.assert_array_equal(hierarchy.whole.data.is_constant, hierarchy.whole.data.count > 0.0)
+
+
+def without_effects(sums):
+    """Rewards that do not depend on successors."""
+    return SuccessorRewards(effect=np.zeros(0), mean=sums.reward_mean, deviation=sums.reward_deviation, is_used=False)
 
 
 def noise_of(sums):
-    return _noise(sums, sums.reward_mean, sums.reward_deviation, is_adjusted=False)
+    return reward_noise(sums, without_effects(sums))
 
 
 def test_units_of_rewards_are_those_of_the_readings():
@@ -321,9 +329,9 @@ def test_units_of_rewards_are_those_of_the_readings():
                 residual[s] += ((paid - paid.mean()) ** 2).sum()
                 freedom[s] += paid.size - 1
     pooled = residual.sum() / freedom.sum()
-    assert noise.pooled == pytest.approx(pooled)
+    assert noise.pooled_variance == pytest.approx(pooled)
     np.testing.assert_allclose(noise.unit**2, (residual + 2 * pooled) / (freedom + 2))
-    assert noise.spread == pytest.approx(np.std(noise.offset[[0, 2, 3, 4]]))
+    assert noise.centre_spread == pytest.approx(np.std(noise.offset[[0, 2, 3, 4]]))
 
 
 @pytest.mark.parametrize(("kind", "is_skewed"), [("normal", False), ("heavy", False), ("skewed", True)])
@@ -342,10 +350,10 @@ def test_the_shape_of_noise_is_that_of_the_readings(kind, is_skewed):
         sum((r - mean[s]) ** 2 for x, _, r, _ in steps if x == s) ** 2 / sum(x == s for x, _, _, _ in steps)
         for s in range(5)
     )
-    found = _shape_of_noise(sums, np.array([mean[s] for s in range(5)]))
+    found = shape_of_noise(sums, np.array([mean[s] for s in range(5)]))
     assert found == pytest.approx((skewness, fourth / normal))
     noise = noise_of(sums)
-    assert (noise.spread == 0.0) == is_skewed
+    assert noise.is_pooled == is_skewed
     assert noise.tempering == pytest.approx(min(1.0, 2.0 / (fourth / normal - 1.0)))
 
 
@@ -353,7 +361,7 @@ def test_sums_without_higher_moments_are_taken_for_normal():
     space, steps = random_log(np.random.default_rng(9))
     sums = record_all(space, steps).sums()
     unknown = replace(sums, reward_third=sums.reward_third * np.nan, reward_fourth=sums.reward_fourth * np.nan)
-    assert _shape_of_noise(unknown, np.zeros(5)) == (0.0, 3.0)
+    assert shape_of_noise(unknown, np.zeros(5)) == (0.0, 3.0)
     assert noise_of(unknown).tempering == 1.0
 
 
@@ -363,7 +371,7 @@ def constants(steps, *, weights=None):
     sums = record_all(space, steps).sums()
     if weights is not None:
         sums = replace(sums, count=sums.count * weights)
-    found = _constant_pairs(sums, sums.reward_mean, sums.reward_deviation, is_adjusted=False)
+    found = constant_pairs(sums, without_effects(sums))
     return {(int(s), int(a)): bool(x) for s, a, x in zip(space.pair_state, space.pair_action, found, strict=True)}
 
 
@@ -392,11 +400,12 @@ def test_the_variance_within_pairs_is_pooled_with_four_readings_of_the_whole_log
     squares, spread = np.array([8.0, 3.0, 0.0, 0.0, 0.0, 0.0]), np.array([2.0, 1.5, 0.5])
     share = 11.0 / (5 * 2.0**2)  # five degrees of freedom, all of them in state 0
     wanted = [(11.0 + 4 * share * 4.0) / 9.0, share * 1.5**2, share * 0.5**2]
-    within, freedom = _within(space, count, squares, spread)
+    within, freedom = variance_within(space, count=count, squares=squares, spread=spread)
     np.testing.assert_allclose(within, wanted)
     np.testing.assert_array_equal(freedom, [5.0, 0.0, 0.0])
-    np.testing.assert_allclose(_within(space, np.minimum(count, 1.0), 0 * squares, spread)[0], 0.5 * spread**2)
-    noise = _worth_noise(space, count, squares, within)
+    flat, _ = variance_within(space, count=np.minimum(count, 1.0), squares=0 * squares, spread=spread)
+    np.testing.assert_allclose(flat, 0.5 * spread**2)
+    noise = variance_of_mean(space, count=count, squares=squares, within=within)
     np.testing.assert_allclose(noise[:2], [(8.0 + 8 * wanted[0]) / (12 * 5), (3.0 + 8 * wanted[0]) / (9 * 2)])
 
 
@@ -461,62 +470,64 @@ def test_rows_are_expected_to_lead_where_those_of_other_states_lead():
         for t in range(7)
     }
     for s in range(6):
-        part = slice(hierarchy.layout.first_candidate[s], hierarchy.layout.first_candidate[s + 1])
-        base = np.array([max(usual[t], 1e-4) if t in follows[s] else 0.0 for t in hierarchy.candidate[part].tolist()])
-        np.testing.assert_allclose(hierarchy.facts.base[part], base / base.sum())
+        part = slice(hierarchy.whole.layout.first_candidate[s], hierarchy.whole.layout.first_candidate[s + 1])
+        base = np.array(
+            [max(usual[t], 1e-4) if t in follows[s] else 0.0 for t in hierarchy.candidates.successor[part].tolist()]
+        )
+        np.testing.assert_allclose(hierarchy.whole.data.base[part], base / base.sum())
 
 
 def test_laws_are_learned_from_some_of_many_states_evenly_spread():
     space = plain_space(1500, 2)
     steps = [(s, a, float(s), s) for s in range(1500) for a in range(2 if s % 2 else 1)]
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(1500))
-    teachers = hierarchy.teachers()
+    teachers = hierarchy.whole.subsample()
     chosen = teachers.units.offset  # the reward of a state is its number
     assert chosen.size == 512
     assert np.all(chosen % 2 == 1)
     assert chosen[0] == 1
     assert chosen[-1] == 1499
     assert np.diff(chosen).max() <= 4
-    assert not teachers.units.is_given
+    assert not teachers.units.hyper_given
     few = build_hierarchy(record_all(plain_space(3, 2), [(0, 0, 1.0, 1), (0, 1, 2.0, 2)]).sums(), np.zeros(3))
-    assert few.teachers() is None
+    assert few.whole.subsample() is None
 
 
 def test_a_piece_has_what_belongs_to_its_states():
     space, steps = random_log(np.random.default_rng(3), num_states=7, num_actions=3, readings=60, skip={(2, 1), (4, 0)})
-    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0))
+    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0)).whole
     states = np.array([1, 2, 4, 6])
-    piece = whole.piece(states, is_given=True)
+    piece = whole.part(states, hyper_given=True)
     layout, part = whole.layout, piece.layout
-    assert piece.units.is_given
+    assert piece.units.hyper_given
     for i, s in enumerate(states):
         old, new = (slice(*x.first_candidate[[j, j + 1]]) for x, j in ((layout, s), (part, i)))
-        np.testing.assert_array_equal(piece.facts.value[new], whole.facts.value[old])
+        np.testing.assert_array_equal(piece.data.value[new], whole.data.value[old])
         np.testing.assert_array_equal(piece.initial[new], whole.initial[old])
-        assert piece.units.unit[i] == whole.units.unit[s]
+        assert piece.units.reward_unit[i] == whole.units.reward_unit[s]
         for a in range(3):
             k, j = 3 * s + a, 3 * i + a
-            assert piece.facts.count[j] == whole.facts.count[k]
+            assert piece.data.count[j] == whole.data.count[k]
             old, new = (slice(*x.first_edge[[y, y + 1]]) for x, y in ((layout, k), (part, j)))
-            np.testing.assert_array_equal(piece.facts.edge_count[new], whole.facts.edge_count[old])
+            np.testing.assert_array_equal(piece.data.edge_count[new], whole.data.edge_count[old])
             seen = part.seen_edge[part.first_seen[j] : part.first_seen[j + 1]]
-            np.testing.assert_array_equal(np.flatnonzero(piece.facts.edge_count[new]) + new.start, seen)
+            np.testing.assert_array_equal(np.flatnonzero(piece.data.edge_count[new]) + new.start, seen)
 
 
 def test_pieces_follow_each_other(monkeypatch):
     monkeypatch.setattr(module, "PAIRS_A_PIECE", 5)
     space, steps = random_log(np.random.default_rng(4), num_states=7, num_actions=3, readings=60)
-    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0))
+    whole = build_hierarchy(record_all(space, steps).sums(), np.arange(7.0)).whole
     pieces = whole.pieces()
     assert len(pieces) > 2
-    np.testing.assert_array_equal(np.concatenate([piece.facts.mean for piece, _, _ in pieces]), whole.facts.mean)
+    np.testing.assert_array_equal(np.concatenate([piece.data.mean for piece, _, _ in pieces]), whole.data.mean)
     np.testing.assert_array_equal(
-        np.concatenate([piece.facts.edge_count for piece, _, _ in pieces]), whole.facts.edge_count
+        np.concatenate([piece.data.edge_count for piece, _, _ in pieces]), whole.data.edge_count
     )
     for piece, edge, pair in pieces:
-        np.testing.assert_array_equal(piece.facts.mean, whole.facts.mean[pair : pair + piece.facts.mean.size])
-        size = piece.facts.edge_count.size
-        np.testing.assert_array_equal(piece.facts.edge_count, whole.facts.edge_count[edge : edge + size])
+        np.testing.assert_array_equal(piece.data.mean, whole.data.mean[pair : pair + piece.data.mean.size])
+        size = piece.data.edge_count.size
+        np.testing.assert_array_equal(piece.data.edge_count, whole.data.edge_count[edge : edge + size])
 
 
 def test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses():
@@ -524,14 +535,14 @@ def test_a_few_trials_that_are_alike_say_nothing_of_the_noise_of_wins_and_losses
     steps = [(s, a, float(rng.random() < 0.4), 0) for s in range(3) for a in range(2) for _ in range(6)]
     steps = [step for step in steps if step[:2] != (1, 1)] + [(1, 1, 0.0, 0)] * 6
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.zeros(3))
-    facts, units = hierarchy.facts, hierarchy.units
-    assert not facts.is_fixed.any()
-    assert hierarchy.whole.is_skewed  # pooled within states
+    facts, units = hierarchy.whole.data, hierarchy.whole.units
+    assert not facts.is_constant.any()
+    assert hierarchy.whole.units.is_pooled  # pooled within states
     plain = record_all(space, steps).sums().reward_deviation
-    np.testing.assert_allclose(facts.deviation - plain, units.unit[space.pair_state] ** 2)
+    np.testing.assert_allclose(facts.deviation - plain, units.reward_unit[space.pair_state] ** 2)
     assert facts.deviation[3] > 0.0
     models = qp.ModelPrior().draw(record_all(space, steps), 200, np.random.default_rng(0))
     assert models.rewards[:, 3].std() > 0.03
     noisy = [(s, a, r + 0.1 * rng.standard_normal(), t) for s, a, r, t in steps]
     sums = record_all(space, noisy).sums()
-    np.testing.assert_array_equal(build_hierarchy(sums, np.zeros(3)).facts.deviation, sums.reward_deviation)
+    np.testing.assert_array_equal(build_hierarchy(sums, np.zeros(3)).whole.data.deviation, sums.reward_deviation)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import qposterior as qp
 from qposterior.errors import InvalidInputError
 from qposterior.model import model_order
-from qposterior.model.solve_models import ModelSolver, policy_values, policy_visits, solve_ending, solve_models
+from qposterior.model.solve_models import ModelSolver, policy_values, solve_ending, solve_models
 from qposterior.world import models as records
 from qposterior.world.models import ModelDraws
 
@@ -211,7 +211,7 @@ def test_values_and_visits_of_a_stochastic_policy_are_those_of_dense_algebra(met
         start = np.where(space.is_goal, 0.0, rng.random(space.num_states))
         start /= start.sum()
         values = policy_values(models, policy)
-        visits = policy_visits(models, policy, start)
+        visits = ModelSolver(models).visits(policy, start)
         for d in range(models.num_draws):
             matrix, right = system(models, d, policy)
             if np.linalg.cond(matrix) > 1e9:
@@ -231,7 +231,7 @@ def test_slow_walks_are_evaluated_within_the_tolerance(method):
         policy /= np.bincount(models.space.pair_state, policy)[models.space.pair_state]
         start = np.zeros(models.space.num_states)
         start[0] = 1.0
-        values, visits = policy_values(models, policy), policy_visits(models, policy, start)
+        values, visits = policy_values(models, policy), ModelSolver(models).visits(policy, start)
         for d in range(models.num_draws):
             matrix, right = system(models, d, policy)
             value = np.linalg.solve(matrix, right)
@@ -309,8 +309,8 @@ def test_a_policy_that_never_leaves_has_no_value_and_the_other_states_have_their
     )
     np.testing.assert_array_equal(policy_values(models, np.ones(3)), [[np.nan, np.nan, -3.0, 0.0]])
     start = np.array([0.0, 0.0, 1.0, 0.0])
-    np.testing.assert_array_equal(policy_visits(models, np.ones(3), start), [[0.0, 0.0, 1.0, 0.0]])
-    assert np.isnan(policy_visits(models, np.ones(3), np.array([1.0, 0.0, 0.0, 0.0]))).all()
+    np.testing.assert_array_equal(ModelSolver(models).visits(np.ones(3), start), [[0.0, 0.0, 1.0, 0.0]])
+    assert np.isnan(ModelSolver(models).visits(np.ones(3), np.array([1.0, 0.0, 0.0, 0.0]))).all()
 
 
 def test_actions_that_agree_tie_exactly_whatever_solves_them(method):
@@ -389,7 +389,7 @@ digest = hashlib.sha256()
 for models in (random_models(1, states=30, draws=400), random_models(2, states=200, draws=40, discount=0.99)):
     policy = random_policy(models.space, 3)
     start = np.where(models.space.is_goal, 0.0, 1.0)
-    visits = policy_visits(models, policy, start / start.sum())
+    visits = ModelSolver(models).visits(policy, start / start.sum())
     for found in (solve_models(models).q, policy_values(models, policy), visits):
         digest.update(found.tobytes())
 print(digest.hexdigest())

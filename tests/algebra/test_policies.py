@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import qposterior as qp
 from qposterior.errors import InvalidInputError
 from qposterior.inference import policies
-from qposterior.inference.policies import Judge, Policies, PolicyValue, Risk, first_halves, logged_policy, recommend
-from qposterior.model.solve_models import ModelSolver, solve_models
+from qposterior.inference.policies import Policies, PolicyValue, first_halves, recommend
+from qposterior.inference.policy_search import PolicySearch, Risk
+from qposterior.model.solve_models import ModelSolver, logged_policy, solve_models
 from qposterior.world.models import ModelDraws
 
 
@@ -90,7 +91,7 @@ def test_improvement_beats_its_candidates_and_finds_what_single_changes_find(ris
     for seed in range(12):
         models = noisy_models(seed, noise=2.0)
         space, start = models.space, some_start(models.space, seed)
-        judge = Judge(
+        search = PolicySearch(
             solver=ModelSolver(models),
             start=start,
             draws=np.arange(20),
@@ -98,9 +99,9 @@ def test_improvement_beats_its_candidates_and_finds_what_single_changes_find(ris
             allowed=np.ones(models.space.num_pairs, dtype=bool),
         )
         begun = some_policy(space, seed)
-        policy = judge.improved(begun)
-        score = judge.score(policy)
-        assert score > judge.score(begun)
+        policy = search.improved(begun)
+        score = search.score(policy)
+        assert score > search.score(begun)
         changed += not np.array_equal(policy, begun)
         for k in range(space.num_pairs):
             single = np.where(space.pair_state == space.pair_state[k], 0.0, policy)

@@ -156,11 +156,11 @@ def test_a_chain_changes_nothing_but_its_state():
     hierarchy = build_hierarchy(record_all(space, steps).sums(), np.arange(5.0))
     parts = {
         f"{kind}.{name}": value
-        for kind in ("layout", "facts", "units")
-        for name, value in getattr(hierarchy, kind)._asdict().items()
+        for kind in ("layout", "data", "units")
+        for name, value in getattr(hierarchy.whole, kind)._asdict().items()
     }
     before = {name: np.copy(value) for name, value in parts.items()}
-    ModelPrior()._run(hierarchy, 5, 5, np.random.default_rng(0))
+    ModelPrior().run(hierarchy, 5, np.random.default_rng(0), warm_up=5)
     for name, value in parts.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
 

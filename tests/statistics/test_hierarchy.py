@@ -17,7 +17,9 @@ from scipy import stats
 
 from hierarchies import make_facts, make_layout, make_state, make_units, plain_space, record_all, scores_of
 from qposterior.model.hierarchy import build_hierarchy
+from qposterior.model.kernels import gibbs, noise
 from qposterior.model.kernels import hierarchy as kernels
+from qposterior.model.kernels import rows as row_kernels
 from qposterior.model.model_prior import ModelPrior
 
 ALARM = 1e-4
@@ -47,84 +49,80 @@ def readings_of_normal_rewards_and_worth(laws, rng):
     pairs = STATES * ACTIONS
     owner = np.repeat(np.arange(STATES), ACTIONS)
     layout = make_layout(STATES, ACTIONS, 1, np.zeros(pairs))
-    units = make_units(STATES, worth_freedom=np.full(STATES, WORTH_FREEDOM), noise=0.8, spread=2.0)
+    units = make_units(STATES, worth_freedom=np.full(STATES, WORTH_FREEDOM), pooled_variance=0.8, centre_spread=2.0)
     state = make_state(layout)
-    width_law = kernels.WIDTHS / (1.0 + kernels.WIDTHS**2)
+    width_law = kernels.B_GRID / (1.0 + kernels.B_GRID**2)
     hyper = state.hyper
-    hyper[kernels.FREEDOM], hyper[kernels.SHAPE] = rng.choice(kernels.FREEDOMS), rng.choice(kernels.SHAPES)
-    hyper[kernels.NOISE] = 0.8 * np.exp(2.0 * rng.standard_normal())
-    hyper[kernels.CENTRE], hyper[kernels.WIDTH] = 0.0, 2.0 * rng.choice(kernels.WIDTHS, p=width_law / width_law.sum())
-    hyper[kernels.SLOPE] = rng.choice(laws[2][1], p=np.exp(laws[2][0]))
-    for place, law, name in ((state.step, laws[0], kernels.TAU_LAW), (state.share, laws[1], kernels.KAPPA_LAW)):
-        hyper[name] = rng.choice(law[0].size, p=np.exp(law[0]))
-        place[:] = rng.choice(law[1].shape[1], STATES, p=law[1][int(hyper[name])])
-    hyper[kernels.LOCAL_LAW] = rng.choice(laws[3][0].size, p=np.exp(laws[3][0]))
-    state.local[:] = rng.choice(kernels.LOCALS.size, pairs, p=laws[3][1][int(hyper[kernels.LOCAL_LAW])])
-    state.rough[:] = WORTH_FREEDOM / rng.chisquare(WORTH_FREEDOM, STATES)
-    state.level[:] = rng.gamma(hyper[kernels.SHAPE], hyper[kernels.NOISE] / hyper[kernels.SHAPE], STATES)
-    state.variance[:] = hyper[kernels.FREEDOM] * state.level[owner] / rng.chisquare(hyper[kernels.FREEDOM], pairs)
-    state.centre[:] = rng.standard_normal((STATES, 2)) * [hyper[kernels.WIDTH], 30.0]
-    z, w = rng.standard_normal((2, pairs)) * np.sqrt(kernels.LOCALS[state.local])
-    worth_gap = kernels.SHARES[state.share][owner] * w
+    hyper[kernels.NU], hyper[kernels.ETA] = rng.choice(kernels.NU_GRID), rng.choice(kernels.ETA_GRID)
+    hyper[kernels.V0] = 0.8 * np.exp(2.0 * rng.standard_normal())
+    hyper[kernels.MU], hyper[kernels.B] = 0.0, 2.0 * rng.choice(kernels.B_GRID, p=width_law / width_law.sum())
+    hyper[kernels.LAMBDA] = rng.choice(laws.slope_grid, p=np.exp(laws.slope_log_prior))
+    for place, law, name in ((state.tau, laws.tau, kernels.TAU_LAW), (state.kappa, laws.kappa, kernels.KAPPA_LAW)):
+        hyper[name] = rng.choice(law.log_prior.size, p=np.exp(law.log_prior))
+        place[:] = rng.choice(law.table.shape[1], STATES, p=law.table[int(hyper[name])])
+    hyper[kernels.OMEGA_LAW] = rng.choice(laws.omega.log_prior.size, p=np.exp(laws.omega.log_prior))
+    state.omega[:] = rng.choice(kernels.OMEGA_GRID.size, pairs, p=laws.omega.table[int(hyper[kernels.OMEGA_LAW])])
+    state.worth_factor[:] = WORTH_FREEDOM / rng.chisquare(WORTH_FREEDOM, STATES)
+    state.state_variance[:] = rng.gamma(hyper[kernels.ETA], hyper[kernels.V0] / hyper[kernels.ETA], STATES)
+    state.variance[:] = hyper[kernels.NU] * state.state_variance[owner] / rng.chisquare(hyper[kernels.NU], pairs)
+    state.centre[:] = rng.standard_normal((STATES, 2)) * [hyper[kernels.B], 30.0]
+    z, w = rng.standard_normal((2, pairs)) * np.sqrt(kernels.OMEGA_GRID[state.omega])
+    worth_gap = kernels.KAPPA_GRID[state.kappa][owner] * w
     worth = state.centre[owner, 1] + worth_gap
-    reward_gap = kernels.STEPS[state.step][owner] * z - hyper[kernels.SLOPE] * worth_gap
+    reward_gap = kernels.TAU_GRID[state.tau][owner] * z - hyper[kernels.LAMBDA] * worth_gap
     state.alpha[:] = state.centre[owner, 0] + reward_gap
     count = rng.integers(1, 7, pairs).astype(float)
-    error = np.sqrt(state.rough[owner] * WORTH_NOISE / count)
+    error = np.sqrt(state.worth_factor[owner] * WORTH_NOISE / count)
     facts = make_facts(
         layout,
         count=count,
         mean=state.alpha + np.sqrt(state.variance / count) * rng.standard_normal(pairs),
         deviation=state.variance * np.where(count > 1, rng.chisquare(np.maximum(count - 1, 1)), 0.0),
         worth=worth + error * rng.standard_normal(pairs),
-        worth_noise=WORTH_NOISE / count,
+        worth_variance=WORTH_NOISE / count,
     )
     return layout, facts, units, state
 
 
-@pytest.mark.parametrize("is_given", [False, True])
-def test_scales_centres_rewards_and_noise_keep_their_joint_law(is_given):
+@pytest.mark.parametrize("hyper_given", [False, True])
+def test_scales_centres_rewards_and_noise_keep_their_joint_law(hyper_given):
     laws, rng = ModelPrior().laws(), np.random.default_rng(20)
     rows = []
-    owner, width_law = np.repeat(np.arange(STATES), ACTIONS), kernels.WIDTHS / (1.0 + kernels.WIDTHS**2)
+    owner, width_law = np.repeat(np.arange(STATES), ACTIONS), kernels.B_GRID / (1.0 + kernels.B_GRID**2)
     for _ in range(1200):
         layout, facts, units, state = readings_of_normal_rewards_and_worth(laws, rng)
-        units, before = units._replace(is_given=is_given), state.hyper.copy()
+        units, before = units._replace(hyper_given=hyper_given), state.hyper.copy()
         for _ in range(6):
-            kernels.local_step(layout, facts, units, laws[3], state, rng)
-            kernels.scale_step(layout, facts, units, laws, state, rng)
-            kernels.centre_step(layout, facts, units, state, rng)
-            kernels.noise_step(layout, facts, units, scores_of(facts, units), state, rng)
-        if is_given:
+            gibbs.sweep_scales(layout, facts, units, laws, state, rng)
+            noise.draw_noise(layout, facts, units, scores_of(facts, units), state, rng)
+        if hyper_given:
             np.testing.assert_array_equal(state.hyper, before)
         hyper, first = state.hyper, slice(0, 3)  # parameters of the first three states or pairs
         tau = int(hyper[kernels.TAU_LAW]), int(hyper[kernels.KAPPA_LAW])
-        spread = np.hypot(kernels.STEPS[state.step], hyper[kernels.SLOPE] * kernels.SHARES[state.share])[owner]
-        gap = (state.alpha - state.centre[owner, 0]) / (spread * np.sqrt(kernels.LOCALS[state.local]))
-        tails = int(hyper[kernels.LOCAL_LAW])
+        spread = np.hypot(kernels.TAU_GRID[state.tau], hyper[kernels.LAMBDA] * kernels.KAPPA_GRID[state.kappa])[owner]
+        gap = (state.alpha - state.centre[owner, 0]) / (spread * np.sqrt(kernels.OMEGA_GRID[state.omega]))
+        tails = int(hyper[kernels.OMEGA_LAW])
         freedom = facts.count[first] - 1.0
         share = stats.chi2.cdf(facts.deviation[first] / state.variance[first], np.maximum(freedom, 1.0))
         deviation = np.where(freedom > 0.0, share, rng.random(3))
         rows.append(
             [
                 *(randomised(place, np.exp(law[0]), rng) for place, law in zip(tau, laws[:2], strict=True)),
-                *randomised(state.step[first], laws[0][1][tau[0]], rng),
-                *randomised(state.share[first], laws[1][1][tau[1]], rng),
-                randomised(tails, np.exp(laws[3][0]), rng),
-                *randomised(state.local[first], laws[3][1][tails], rng),
-                *stats.chi2.sf(WORTH_FREEDOM / state.rough[first], WORTH_FREEDOM),
-                randomised(np.searchsorted(laws[2][1], hyper[kernels.SLOPE]), np.exp(laws[2][0]), rng),
-                randomised(np.searchsorted(kernels.FREEDOMS, hyper[kernels.FREEDOM]), np.full(7, 1 / 7), rng),
-                randomised(np.searchsorted(kernels.SHAPES, hyper[kernels.SHAPE]), np.full(7, 1 / 7), rng),
-                randomised(
-                    np.abs(2 * kernels.WIDTHS - hyper[kernels.WIDTH]).argmin(), width_law / width_law.sum(), rng
-                ),
-                stats.norm.cdf(np.log(hyper[kernels.NOISE] / 0.8) / 2.0),
+                *randomised(state.tau[first], laws.tau.table[tau[0]], rng),
+                *randomised(state.kappa[first], laws.kappa.table[tau[1]], rng),
+                randomised(tails, np.exp(laws.omega.log_prior), rng),
+                *randomised(state.omega[first], laws.omega.table[tails], rng),
+                *stats.chi2.sf(WORTH_FREEDOM / state.worth_factor[first], WORTH_FREEDOM),
+                randomised(np.searchsorted(laws.slope_grid, hyper[kernels.LAMBDA]), np.exp(laws.slope_log_prior), rng),
+                randomised(np.searchsorted(kernels.NU_GRID, hyper[kernels.NU]), np.full(7, 1 / 7), rng),
+                randomised(np.searchsorted(kernels.ETA_GRID, hyper[kernels.ETA]), np.full(7, 1 / 7), rng),
+                randomised(np.abs(2 * kernels.B_GRID - hyper[kernels.B]).argmin(), width_law / width_law.sum(), rng),
+                stats.norm.cdf(np.log(hyper[kernels.V0] / 0.8) / 2.0),
                 *stats.gamma.cdf(
-                    state.level[first] * hyper[kernels.SHAPE] / hyper[kernels.NOISE], hyper[kernels.SHAPE]
+                    state.state_variance[first] * hyper[kernels.ETA] / hyper[kernels.V0], hyper[kernels.ETA]
                 ),
-                *stats.chi2.sf(hyper[kernels.FREEDOM] * state.level[0] / state.variance[first], hyper[kernels.FREEDOM]),
-                *stats.norm.cdf((state.centre[first, 0] - hyper[kernels.CENTRE]) / hyper[kernels.WIDTH]),
+                *stats.chi2.sf(hyper[kernels.NU] * state.state_variance[0] / state.variance[first], hyper[kernels.NU]),
+                *stats.norm.cdf((state.centre[first, 0] - hyper[kernels.MU]) / hyper[kernels.B]),
                 *stats.norm.cdf(state.centre[first, 1] / 30.0),
                 *stats.norm.cdf(gap[first]),
                 *stats.norm.cdf(
@@ -143,10 +141,10 @@ def test_tables_mean_rows_and_rows_keep_their_joint_law():
     """
     rng, width, base = np.random.default_rng(21), 4, np.array([0.3, 0.27, 0.23, 0.2])
     num_states, num_actions, results = 4, 2, []
-    c = kernels.CONCENTRATIONS
+    c = kernels.CONCENTRATION_GRID
     for _ in range(2500):
         share = rng.integers(4, 18, num_states)
-        c0 = rng.choice(kernels.POOLED)
+        c0 = rng.choice(kernels.C0_GRID)
         pooled = rng.dirichlet(c0 * base, num_states) + 1e-30
         rows = np.array(
             [[rng.dirichlet(c[share[s]] * pooled[s] + 1e-30) for _ in range(num_actions)] for s in range(num_states)]
@@ -161,16 +159,16 @@ def test_tables_mean_rows_and_rows_keep_their_joint_law():
             edge_count=edge_count.ravel(),
             count=number.ravel().astype(float),
             base=np.tile(base, num_states) * read,
-            unseen=1.0 - read,
+            unseen_odds=1.0 - read,
             value=np.tile([0.0, 1.0, 3.0, -2.0], num_states),
         )
-        state = make_state(layout, share=share, pooled=pooled.ravel().copy())
-        state.hyper[kernels.ROW] = c0
+        state = make_state(layout, kappa=share, mean_row=pooled.ravel().copy())
+        state.hyper[kernels.C0] = c0
         for _ in range(5):
-            kernels.pool_step(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
-        row, new = np.zeros(width), state.hyper[kernels.ROW]
-        kernels.draw_row(1, 0, layout, facts, state, row, rng)
-        mean_row = state.pooled[:width]
+            row_kernels.draw_mean_rows(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
+        row, new = np.zeros(width), state.hyper[kernels.C0]
+        row_kernels.draw_row(1, 0, layout, facts, state, row, rng)
+        mean_row = state.mean_row[:width]
         shape = c[share[0]] * mean_row
         share_of_row = stats.beta.cdf(row, shape, shape.sum() - shape)
         below = stats.binom.cdf(edge_count[0, 1] - 1, number[0, 1], row)
@@ -178,7 +176,7 @@ def test_tables_mean_rows_and_rows_keep_their_joint_law():
         results.append(
             [
                 randomised(
-                    np.searchsorted(kernels.POOLED, new), np.full(kernels.POOLED.size, 1 / kernels.POOLED.size), rng
+                    np.searchsorted(kernels.C0_GRID, new), np.full(kernels.C0_GRID.size, 1 / kernels.C0_GRID.size), rng
                 ),
                 *stats.beta.cdf(mean_row, new * base, new * (1.0 - base)),
                 *np.where(np.minimum(shape, shape.sum() - shape) > 0.3, share_of_row, rng.random(width)),
@@ -194,13 +192,13 @@ def test_a_state_that_was_never_read_says_nothing_of_rows_elsewhere():
     edge_count = np.concatenate([rng.multinomial(30, [0.97, 0.01, 0.02], 2).ravel(), np.zeros(6)]).astype(float)
     layout = make_layout(2, 2, 3, edge_count)
     base = np.array([0.2, 0.5, 0.3, 0.0, 0.0, 0.0])
-    facts = make_facts(layout, edge_count=edge_count, base=base, unseen=(base == 0.0) * 1.0)
+    facts = make_facts(layout, edge_count=edge_count, base=base, unseen_odds=(base == 0.0) * 1.0)
     state, seen = make_state(layout), []
     for _ in range(300):
-        kernels.pool_step(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
-        seen.append(state.hyper[kernels.ROW])
+        row_kernels.draw_mean_rows(layout, facts, make_units(layout.first_pair.size - 1), state, rng)
+        seen.append(state.hyper[kernels.C0])
     assert np.median(seen) < 30.0
-    np.testing.assert_allclose(state.pooled[3:], 1.0 / 3.0)
+    np.testing.assert_allclose(state.mean_row[3:], 1.0 / 3.0)
 
 
 def simulated(rng, *, num_states, num_actions, readings, concentration, tau):
@@ -231,7 +229,7 @@ def test_intervals_cover_what_they_should(concentration, tau):
             rng, num_states=8, num_actions=3, readings=20, concentration=concentration, tau=tau
         )
         hierarchy, prior = build_hierarchy(seen.sums(), value), ModelPrior()
-        models = prior._run(hierarchy, 60, 60, rng)
+        models = prior.run(hierarchy, 60, rng)
         worth = np.add.reduceat(models.rows * value[models.successor], models.first_edge[:-1], axis=1)
         for draws, truth in ((models.rewards, mean), (worth, rows @ value)):
             low, high = np.quantile(draws, [0.05, 0.95], axis=0).reshape(2, 8, 3)

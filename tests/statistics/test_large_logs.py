@@ -12,7 +12,7 @@ import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
 from qposterior import storage
 from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
-from qposterior.logs import choices
+from qposterior.logs import discount as discounts
 from qposterior.logs import fit as fitting
 from qposterior.logs.columns import LogError
 from qposterior.logs.value import NODES, WEIGHTS, _noise_variance, visits, worth_of_readings
@@ -53,12 +53,12 @@ def test_pieces_of_states_have_the_posterior_that_all_of_them_have(monkeypatch):
     space, steps = random_log(np.random.default_rng(1), num_states=12, num_actions=3, readings=500)
     value = np.random.default_rng(2).normal(0.0, 3.0, 12)
     hierarchy, prior = build_hierarchy(record_all(space, steps).sums(), value), ModelPrior()
-    assert hierarchy.teachers() is None
-    whole = moments(prior._run(hierarchy, 500, 60, np.random.default_rng(3)), value)
+    assert hierarchy.whole.subsample() is None
+    whole = moments(prior.run(hierarchy, 500, np.random.default_rng(3)), value)
     monkeypatch.setattr(hierarchies, "LEARNED_FROM", 8)
     monkeypatch.setattr(hierarchies, "PAIRS_A_PIECE", 7)
-    assert len(hierarchy.pieces()) > 3
-    pieces = moments(prior._run(hierarchy, 500, 60, np.random.default_rng(4)), value)
+    assert len(hierarchy.whole.pieces()) > 3
+    pieces = moments(prior.run(hierarchy, 500, np.random.default_rng(4)), value)
     for (mean, sd), (other_mean, other_sd) in zip(whole, pieces, strict=True):
         assert np.max(np.abs(mean - other_mean) / sd) < 1.0 / 3.0
         assert np.median(np.abs(np.log(other_sd / sd))) < 0.1
@@ -152,7 +152,7 @@ def test_many_states_are_discounted_without_a_look_at_whether_episodes_end(monke
         {"state": ["a", "b"] * 6, "action": ["go", "stay"] * 6, "reward": -1.0, "next_state": ["b", "end"] * 6}
     )
     assert qp.fit(frame).chosen.discount == 1.0
-    monkeypatch.setattr(choices, "MOST_CHECKED_STATES", 2)
+    monkeypatch.setattr(discounts, "MOST_CHECKED_STATES", 2)
     found = qp.fit(frame)
     assert found.chosen.discount == 0.99
     assert any("use --discount 1 if it must" in line for line in found.chosen.words)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.logs.choices import Chosen
+from qposterior.logs.choices import LogProblem
 from qposterior.logs.read import Log
 from qposterior.model.free_loops import free_loop
 from qposterior.model.hierarchy import build_hierarchy
@@ -44,7 +44,7 @@ class Check:
         return asdict(self)
 
 
-def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
+def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
     checks: list[Check | None] = [_sampler(post, chosen)]
     if chosen.method == "q":
@@ -63,7 +63,7 @@ def check_fit(log: Log, chosen: Chosen, post: Posterior) -> list[Check]:
     return [check for check in checks if check is not None]
 
 
-def _sampler(post: Posterior, chosen: Chosen) -> Check:
+def _sampler(post: Posterior, chosen: LogProblem) -> Check:
     facts = post.diagnostics
     worth = min(facts.get("min_bulk_ess", post.draws.shape[0]), facts.get("min_tail_ess", np.inf))
     words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
@@ -96,13 +96,13 @@ def _left_out(post: Posterior) -> Check | None:
     return Check(name="ends", fits=post.trusted, words=words)
 
 
-def _hard_to_judge(chosen: Chosen) -> Check | None:
+def _hard_to_judge(chosen: LogProblem) -> Check | None:
     """Is this a log of a kind whose intervals of values were too narrow in simulations?"""
     sums = chosen.seen.sums()
     readings = float(np.median(sums.count[sums.count > 0.0]))
     hierarchy = build_hierarchy(sums, np.zeros(sums.space.num_states))
     reasons = []
-    if hierarchy.whole.is_skewed and readings < ENOUGH_READINGS:
+    if hierarchy.whole.units.is_pooled and readings < ENOUGH_READINGS:
         reasons.append(
             f"rewards are skewed, as where large ones are rare, and half of the pairs have {readings:.0f} readings or "
             "fewer"
@@ -121,7 +121,7 @@ def _hard_to_judge(chosen: Chosen) -> Check | None:
     return Check(name="values", fits=False, words=words)
 
 
-def _free_loop(chosen: Chosen, post: Posterior) -> Check | None:
+def _free_loop(chosen: LogProblem, post: Posterior) -> Check | None:
     """Does the answer circle for ever at a reward of about 0, as a prior on Q and a discount below 1 make it?"""
     # The prior is as wide as returns are here, so that its scale alone would call every reward small.
     at_most = ABOUT_ZERO * float(np.abs(chosen.seen.reward_mean).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""What a log is taken to mean: goals, rewards, transitions, discount, prior. Chosen from the data, said aloud."""
+"""What a log is taken to mean: goals, rewards, transitions, discount, prior. Inferred where not given, and reported."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.logs.columns import LogError, canonical_label, quoted
+from qposterior.logs.discount import discount_of
 from qposterior.logs.read import Log
 from qposterior.logs.settings import FitSettings
 from qposterior.model.model_prior import ModelPrior
@@ -16,20 +17,14 @@ from qposterior.model.noise import Noise
 from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience
-from qposterior.world.mdp import FiniteMDP
-from qposterior.world.solve import check_uniqueness, solve
 from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import steps_to
 
-DISCOUNT = 0.99
-MOST_CHECKED_STATES = 3000
-"""States up to which it is found out whether an undiscounted answer exists: with random rows that takes seconds."""
-
-LONG, MOST_STEPS = 10.0, 10_000
-"""Episodes that last so many times as long as those of the log are not what the log is about."""
-
 UNKNOWN_ACTION = "(nothing tried)"
-WORDS = {
+MOST_NAMED = 8
+"""Columns that were not read, by name in a sentence."""
+
+METHOD_WORDS = {
     "model": "rewards and transitions are learned, the actions of a state by comparison with each other, and each draw "
     "of them is solved",
     "q": "Q is drawn under a prior on Q itself",
@@ -40,7 +35,7 @@ PRIOR_WIDTH = 2.0
 
 
 @dataclass(kw_only=True)
-class Chosen:
+class LogProblem:
     """A log as a problem: the experience, how to treat it, and the sentences that say what was chosen and why."""
 
     seen: Experience
@@ -75,71 +70,41 @@ class Chosen:
         }
 
 
-def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
-    """Return the problem that a log stands for."""
-    words = [*_alike("states", log.states), *_alike("actions", log.actions)]
-    if log.unread:
-        names = ", ".join(map(quoted, log.unread[:8])) + (", …" if len(log.unread) > 8 else "")
-        words.append(
-            f"columns that were not read: {names}; where one says that an episode has ended, which episode it was or "
-            "how much a row counts, name it with --column terminated=, episode= or weight="
-        )
-    is_goal = _goals(log, settings, path, words)
+def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProblem:
+    """Return the problem that a log stands for: what the settings leave out is inferred, each by a rule below."""
     method = settings.chosen_method
-    words.append(WORDS[method])
-    rewards = settings.rewards or ("deterministic" if log.has_constant_rewards else "noisy")
-    if settings.rewards is None:
-        again = int(np.sum(log.count > 1))
-        why = "some pairs paid differently from time to time"
-        if rewards == "deterministic":
-            why = f"all {again} pairs that were tried more than once paid the same each time"
-            why = why if again else "no pair was tried more than once, so that nothing speaks against it (or for it)"
-        words.append(f"rewards are taken as {rewards}: {why}")
-    if rewards == "deterministic" and not log.has_constant_rewards:
-        k = int(np.argmax(log.reward_high - log.reward_low))
-        state, action = log.pairs[k]
-        raise LogError(
-            path,
-            f"state {log.states[state]!r}, action {log.actions[action]!r} has paid both {log.reward_low[k]:g} and "
-            f"{log.reward_high[k]:g}; a deterministic reward has one value (use --rewards noisy)",
-        )
-    transitions = settings.transitions or ("deterministic" if log.is_deterministic else "dirichlet")
-    if settings.transitions is None:
-        words.append(
-            "every action led to one place only, so transitions are taken as deterministic"
-            if transitions == "deterministic"
-            else "some actions led to several places, so transitions are unknown and drawn (dirichlet)"
-        )
-    if transitions == "deterministic" and not log.is_deterministic:
-        pair, times = np.unique(log.moves[:, 0], return_counts=True)
-        state, action = log.pairs[pair[np.argmax(times > 1)]]
-        raise LogError(
-            path,
-            f"state {log.states[state]!r}, action {log.actions[action]!r} has led to several states; transitions are "
-            f"not "
-            "deterministic (use --transitions dirichlet)",
-        )
-    discount = settings.discount if settings.discount is not None else _discount(log, is_goal, words)
+    words = [*_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
+    is_goal, why = _goals(log, settings, path)
+    words += [*why, METHOD_WORDS[method]]
+    rewards, why = _rewards(log, settings, path)
+    words += why
+    transitions, why = _transitions(log, settings, path)
+    words += why
+    discount = settings.discount
+    if discount is None:
+        discount, reason = discount_of(log, is_goal)
+        words.append(reason)
     noise, prior = settings.noise, settings.prior
     if method == "q":
         noise = noise or (_noise_prior(log) if rewards == "noisy" else None)
-        prior = prior or GaussianPrior(scale=_prior_scale(log, is_goal, discount, words))
+        if prior is None:
+            prior, reason = _prior_on_q(log, is_goal, discount)
+            words.append(reason)
     elif method == "model":
         prior = prior or ModelPrior()
     which = settings.actions or ("all" if method == "model" else "seen")
-    seen, untried, actions = _experience(log, is_goal, rewards, transitions, discount, which)
+    tried, actions = _tried(log, is_goal, which)
+    space = StateActionSpace.from_mask(
+        tried if which == "seen" else np.repeat(~is_goal[:, None], len(actions), axis=1), is_goal, discount=discount
+    )
+    untried = _untried(log, tried, is_goal)
     if untried and which == "all" and settings.actions is None:
         words.append(
             f"{_pairs(len(untried))} never tried, although the action was elsewhere: what it does is predicted from "
             "the other actions of the state, and it is never recommended (--actions seen leaves it out)"
         )
-    start = np.zeros(len(log.states))
-    for state, number in log.starts.items():
-        start[state] += number
-    start[is_goal] = 0.0
-    start = start / start.sum() if start.sum() > 0.0 else np.where(is_goal, 0.0, 1.0) / max(int((~is_goal).sum()), 1)
-    return Chosen(
-        seen=seen,
+    return LogProblem(
+        seen=_experience(log, space, rewards=rewards, transitions=transitions),
         states=log.states,
         actions=actions,
         rewards=rewards,
@@ -148,7 +113,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
         method=method,
         prior=prior,
         noise=noise,
-        start=start,
+        start=_start(log, is_goal),
         risk=settings.risk,
         cautious=settings.cautious,
         words=words,
@@ -156,7 +121,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> Chosen:
     )
 
 
-def _alike(kind: str, labels: list[str]) -> Iterator[str]:
+def _slips(kind: str, labels: list[str]) -> Iterator[str]:
     """Yield a warning for each group of labels that differ only in case or blanks."""
     groups: dict[str, list[str]] = {}
     for label in labels:
@@ -167,9 +132,19 @@ def _alike(kind: str, labels: list[str]) -> Iterator[str]:
             yield f"the {kind} {names} differ only in case or blanks: they are kept apart; is one of them a slip?"
 
 
-def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> BoolArray:
+def _unread_columns(log: Log) -> Iterator[str]:
+    """Yield a warning of columns that were not read."""
+    if log.unread:
+        names = ", ".join(map(quoted, log.unread[:MOST_NAMED])) + (", …" if len(log.unread) > MOST_NAMED else "")
+        yield (
+            f"columns that were not read: {names}; where one says that an episode has ended, which episode it was or "
+            "how much a row counts, name it with --column terminated=, episode= or weight="
+        )
+
+
+def _goals(log: Log, settings: FitSettings, path: object) -> tuple[BoolArray, list[str]]:
     """Return ``(S,)`` the goals: named, or where episodes terminated, or where nothing was ever decided."""
-    is_goal = np.zeros(len(log.states), dtype=bool)
+    is_goal, why = np.zeros(len(log.states), dtype=bool), []
     if settings.goals:
         for label in settings.goals:
             if canonical_label(label) not in log.states:
@@ -177,21 +152,18 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
             is_goal[log.states.index(canonical_label(label))] = True
     elif log.has_terminated:
         is_goal[list(log.ended)] = True
-        words.append(
-            f"goals are {_states(int(is_goal.sum()))} in which episodes terminated"
-            if is_goal.any()
-            else "there are no goals: no episode terminated"
-        )
+        why = ["there are no goals: no episode terminated"]
+        if is_goal.any():
+            why = [f"goals are {_states(int(is_goal.sum()))} in which episodes terminated"]
     else:
         is_goal = ~log.acting
-        names = ", ".join(log.states[s] for s in np.flatnonzero(is_goal)[:5])
-        words.append(
-            f"goals are {_states(int(is_goal.sum()))} in which nothing was decided ({names}); name them with --goal "
-            f"if "
-            "that is wrong"
-            if is_goal.any()
-            else "there are no goals: no state in which nothing was decided"
-        )
+        why = ["there are no goals: no state in which nothing was decided"]
+        if is_goal.any():
+            names = ", ".join(log.states[s] for s in np.flatnonzero(is_goal)[:5])
+            why = [
+                f"goals are {_states(int(is_goal.sum()))} in which nothing was decided ({names}); name them with "
+                "--goal if that is wrong"
+            ]
     acts = np.flatnonzero(is_goal & log.acting)
     if acts.size:
         k = int(np.flatnonzero(log.pairs[:, 0] == acts[0])[0])
@@ -203,75 +175,42 @@ def _goals(log: Log, settings: FitSettings, path: object, words: list[str]) -> B
         )
     if not log.acting.any():
         raise LogError(path, "nothing was decided in any state")
-    return is_goal
+    return is_goal, why
 
 
-def _pairs(number: int) -> str:
-    return "one pair of state and action was" if number == 1 else f"{number:,} pairs of state and action were"
-
-
-def _states(number: int) -> str:
-    return "the one state" if number == 1 else f"the {number} states"
-
-
-def _discount(log: Log, is_goal: BoolArray, words: list[str]) -> float:
-    """Return 1 where the log has goals and no loop that survives, else 0.99."""
-    if not is_goal.any():
-        words.append(f"there are no goals, so the future is discounted by {DISCOUNT}")
-        return DISCOUNT
-    if len(log.states) > MOST_CHECKED_STATES:
-        words.append(
-            f"there are many states, so the future is discounted by {DISCOUNT} without a look at whether every episode "
-            "must end; use --discount 1 if it must"
+def _rewards(log: Log, settings: FitSettings, path: object) -> tuple[str, list[str]]:
+    """Return how rewards are taken: deterministic where every pair paid the same whenever it was tried."""
+    if settings.rewards is None and not log.has_constant_rewards:
+        return "noisy", ["rewards are taken as noisy: some pairs paid differently from time to time"]
+    if settings.rewards is None:
+        again = int(np.sum(log.count > 1))
+        why = f"all {again} pairs that were tried more than once paid the same each time"
+        why = why if again else "no pair was tried more than once, so that nothing speaks against it (or for it)"
+        return "deterministic", [f"rewards are taken as deterministic: {why}"]
+    if settings.rewards == "deterministic" and not log.has_constant_rewards:
+        k = int(np.argmax(log.reward_high - log.reward_low))
+        raise LogError(
+            path,
+            f"{_pair(log, k)} has paid both {log.reward_low[k]:g} and {log.reward_high[k]:g}; a deterministic reward "
+            "has one value (use --rewards noisy)",
         )
-        return DISCOUNT
-    problem = _mean_problem(log, is_goal)
-    holds = check_uniqueness(problem)
-    if holds.proper_policy_exists and holds.improper_policies_lose:
-        if not _would_go_on(log, problem):
-            words.append("every state leads on to a goal and no loop pays, so there is no discount")
-            return 1.0
-        words.append(
-            f"the future is discounted by {DISCOUNT}: the best decisions put the end off, to far beyond the length of "
-            "the episodes of the log"
+    return settings.rewards, []
+
+
+def _transitions(log: Log, settings: FitSettings, path: object) -> tuple[str, list[str]]:
+    """Return how transitions are taken: deterministic where every pair led to one place only."""
+    if settings.transitions is None and not log.is_deterministic:
+        return "dirichlet", ["some actions led to several places, so transitions are unknown and drawn (dirichlet)"]
+    if settings.transitions is None:
+        return "deterministic", ["every action led to one place only, so transitions are taken as deterministic"]
+    if settings.transitions == "deterministic" and not log.is_deterministic:
+        pair, times = np.unique(log.moves[:, 0], return_counts=True)
+        raise LogError(
+            path,
+            f"{_pair(log, pair[np.argmax(times > 1)])} has led to several states; transitions are not deterministic "
+            "(use --transitions dirichlet)",
         )
-        return DISCOUNT
-    words.append(
-        f"the future is discounted by {DISCOUNT}: "
-        + ("one could circle for ever without losing" if holds.proper_policy_exists else "some states lead to no goal")
-    )
-    return DISCOUNT
-
-
-def _would_go_on(log: Log, problem: FiniteMDP) -> bool:
-    """Return whether the optimum of the mean problem mostly lasts `LONG` times as long as the log's episodes."""
-    space = problem.space
-    policy = solve(problem).policy
-    states = space.deciding_states
-    rows = problem.transitions.select(space.pair_index[states, policy[states]]).matrix.T
-    reached = np.zeros(space.num_states)
-    for state, number in log.starts.items():
-        reached[state] += number
-    reached[space.is_goal] = 0.0
-    begun = reached.sum()
-    for _ in range(min(int(LONG * log.num_rows / max(log.num_episodes, 1)), MOST_STEPS)):
-        reached = np.asarray(rows @ reached[states])
-        reached[space.is_goal] = 0.0
-    return bool(reached.sum() > 0.5 * begun)
-
-
-def _mean_problem(log: Log, is_goal: BoolArray) -> FiniteMDP:
-    """Return the problem in which frequencies are rows and means are rewards; dead ends get a free way out."""
-    total = np.bincount(log.moves[:, 0], log.move_count, minlength=log.pairs.shape[0])
-    edges = [
-        (int(log.pairs[p, 0]), int(log.pairs[p, 1]), int(s), float(c / total[p]), float(log.reward_mean[p]))
-        for (p, s), c in zip(log.moves.tolist(), log.move_count.tolist(), strict=True)
-        if c > 0.0
-    ]
-    goal = int(np.flatnonzero(is_goal)[0])
-    dead = np.flatnonzero(~is_goal & ~log.acting)
-    edges += [(int(s), 0, goal, 1.0, 0.0) for s in dead]
-    return FiniteMDP.from_edges(edges, goal=np.flatnonzero(is_goal).tolist())
+    return settings.transitions, []
 
 
 def _noise_prior(log: Log) -> Noise:
@@ -281,8 +220,8 @@ def _noise_prior(log: Log) -> Noise:
     return Noise(log_scale_mean=float(np.log(max(spread, 1e-3 * overall) or 1.0)), log_scale_sd=1.0)
 
 
-def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]) -> float:
-    """Return twice the largest reward times the steps that a decision can matter for.
+def _prior_on_q(log: Log, is_goal: BoolArray, discount: float) -> tuple[GaussianPrior, str]:
+    """Return a prior as wide as twice the largest reward times the steps that a decision can matter for, and why.
 
     Without a discount: the rows of an episode, or the longest of the shortest ways to a goal, if that is more (a
     shuffled log has no episodes to speak of).
@@ -292,11 +231,11 @@ def _prior_scale(log: Log, is_goal: BoolArray, discount: float, words: list[str]
     if discount == 1.0 and is_goal.any():
         steps = max(steps, _longest_way(log, is_goal))
     scale = PRIOR_WIDTH * (largest or 1.0) * max(steps, 1.0)  # where nothing was ever paid any unit will do
-    words.append(
+    why = (
         f"before any data Q is taken to be 0 ± {scale:.3g}: {PRIOR_WIDTH:g} times the largest reward ({largest:.3g}) "
         f"times {max(steps, 1.0):.3g} steps"
     )
-    return scale
+    return GaussianPrior(scale=scale), why
 
 
 def _longest_way(log: Log, is_goal: BoolArray) -> float:
@@ -309,26 +248,29 @@ def _longest_way(log: Log, is_goal: BoolArray) -> float:
     return float(np.max(away[np.isfinite(away)]))
 
 
-def _experience(
-    log: Log, is_goal: BoolArray, rewards: str, transitions: str, discount: float, actions: str
-) -> tuple[Experience, list[tuple[str, str]], list[str]]:
-    """Return the log as an experience over its states and actions, with what was never tried."""
-    size = (len(log.states), len(log.actions))
-    tried = np.zeros(size, dtype=bool)
+def _tried(log: Log, is_goal: BoolArray, which: str) -> tuple[BoolArray, list[str]]:
+    """Return ``(S, A)`` what was tried, and the labels of the actions.
+
+    Where only actions that were `seen` are open, a state in which nothing was gets one that stands for all.
+    """
+    tried, labels = np.zeros((len(log.states), len(log.actions)), dtype=bool), list(log.actions)
     tried[log.pairs[:, 0], log.pairs[:, 1]] = True
     dead = ~is_goal & ~log.acting
-    labels = list(log.actions)
-    if dead.any() and actions == "seen":
-        labels.append(UNKNOWN_ACTION)
-        tried = np.column_stack([tried, dead])
-    mask = tried if actions == "seen" else np.broadcast_to(~is_goal[:, None], tried.shape)
-    space = StateActionSpace.from_mask(np.ascontiguousarray(mask), is_goal, discount=discount)
-    untried = [
-        (log.states[s], log.actions[a])
-        for s, a in np.argwhere(~tried[:, : len(log.actions)] & ~is_goal[:, None] & (log.acting | dead)[:, None])
-    ]
+    if dead.any() and which == "seen":
+        return np.column_stack([tried, dead]), [*labels, UNKNOWN_ACTION]
+    return tried, labels
+
+
+def _untried(log: Log, tried: BoolArray, is_goal: BoolArray) -> list[tuple[str, str]]:
+    """Return the labels of all pairs of a state that is no goal and an action of the log that were never tried."""
+    never = np.argwhere(~tried[:, : len(log.actions)] & ~is_goal[:, None])
+    return [(log.states[s], log.actions[a]) for s, a in never]
+
+
+def _experience(log: Log, space: StateActionSpace, *, rewards: str, transitions: str) -> Experience:
+    """Return the sums of a log as an experience."""
     index = space.pair_index[log.pairs[:, 0], log.pairs[:, 1]]
-    seen = Experience.from_sums(
+    return Experience.from_sums(
         space,
         pair=index,
         count=log.count,
@@ -346,4 +288,27 @@ def _experience(
         move_reward=log.move_reward,
         readings=None if log.readings is None else {int(index[k]): kept for k, kept in log.readings.items()},
     )
-    return seen, untried, labels
+
+
+def _start(log: Log, is_goal: BoolArray) -> FloatArray:
+    """Return ``(S,)`` where the episodes of the log begin; all states alike where that is not known."""
+    start = np.zeros(len(log.states))
+    start[list(log.starts)] = list(log.starts.values())
+    start[is_goal] = 0.0
+    if start.sum() > 0.0:
+        return np.asarray(start / start.sum())
+    return np.where(is_goal, 0.0, 1.0) / max(int((~is_goal).sum()), 1)
+
+
+def _pair(log: Log, k: int) -> str:
+    """Return the labels of a pair."""
+    state, action = log.pairs[k]
+    return f"state {log.states[state]!r}, action {log.actions[action]!r}"
+
+
+def _pairs(number: int) -> str:
+    return "one pair of state and action was" if number == 1 else f"{number:,} pairs of state and action were"
+
+
+def _states(number: int) -> str:
+    return "the one state" if number == 1 else f"the {number} states"

@@ -17,20 +17,20 @@ from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.hmc import CHAINS_OF_ROWS
 from qposterior.inference.model_draws import ENOUGH_MODELS, solved_posterior
-from qposterior.inference.policies import LEVEL, Policies, central_interval, logged_policy, recommend
+from qposterior.inference.policies import LEVEL, Policies, central_interval, recommend
 from qposterior.logs.checks import Check, check_fit
-from qposterior.logs.choices import UNKNOWN_ACTION, Chosen, choose
+from qposterior.logs.choices import UNKNOWN_ACTION, LogProblem, choose
 from qposterior.logs.columns import Columns, LogError, numbered
 from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, log_of_table, read_log
 from qposterior.logs.settings import FitSettings
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
-from qposterior.model.hierarchy import num_edges
+from qposterior.model.candidates import num_edges
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
-from qposterior.model.solve_models import ModelSolver, policy_values
+from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray, IntArray
 
@@ -72,7 +72,7 @@ NUMBERS = ("mean", "lower", "upper", "prob_optimal", "expected_loss")
 class Fit:
     """The answer to a log: a table of actions, a policy, what to try next, and whether the model fits."""
 
-    chosen: Chosen
+    chosen: LogProblem
     posterior: Posterior
     checks: list[Check]
     log: Log = field(repr=False)
@@ -323,7 +323,7 @@ def fit(
     return Fit(chosen=chosen, posterior=post, checks=check_fit(log, chosen, post), log=log, source=name, given=given)
 
 
-def _read_policies(files: Mapping[str, str | Path], chosen: Chosen) -> dict[str, FloatArray]:
+def _read_policies(files: Mapping[str, str | Path], chosen: LogProblem) -> dict[str, FloatArray]:
     """Return the policies of the user's own as probabilities on the pairs."""
     check_type("policies", files, Mapping)
     if files and chosen.method == "q":
@@ -332,14 +332,14 @@ def _read_policies(files: Mapping[str, str | Path], chosen: Chosen) -> dict[str,
     return {name: read_policy(path, chosen.states, chosen.actions, space) for name, path in files.items()}
 
 
-def _tried_actions(chosen: Chosen) -> IntArray:
+def _tried_actions(chosen: LogProblem) -> IntArray:
     """Return ``(S,)`` how many actions were tried in each state."""
     space = chosen.seen.space
     return np.bincount(space.pair_state[chosen.seen.observed_pairs], minlength=space.num_states)
 
 
 def draw_posterior(
-    chosen: Chosen, settings: FitSettings, *, path: object = "log", progress_fn: Any = None
+    chosen: LogProblem, settings: FitSettings, *, path: object = "log", progress_fn: Any = None
 ) -> Posterior:
     """Return the posterior of Q* of a log, by the method that was chosen."""
     try:
@@ -349,7 +349,7 @@ def draw_posterior(
         raise LogError(path, _in_labels(error, chosen)) from error
 
 
-def _model_posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
+def _model_posterior(chosen: LogProblem, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     """Return the posterior that draws of models stand for, or that of a bootstrap."""
     seen = chosen.seen.with_frequencies() if chosen.transitions == "empirical" else chosen.seen
     sums = seen.sums()
@@ -391,7 +391,7 @@ def _model_posterior(chosen: Chosen, settings: FitSettings, *, path: object, pro
     )
 
 
-def _in_labels(error: NoUniqueSolutionError, chosen: Chosen) -> str:
+def _in_labels(error: NoUniqueSolutionError, chosen: LogProblem) -> str:
     """Return why a log has no answer at its discount, with the labels of the states."""
     labels = ", ".join(chosen.states[s] for s in error.states[:8]) + (", …" if len(error.states) > 8 else "")
     return (
@@ -412,7 +412,7 @@ def _settings_of(settings: FitSettings | None, options: dict[str, Any]) -> FitSe
     return settings
 
 
-def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tuple[int, int]:
+def sampler_size(chosen: LogProblem, particles: int, *, path: object = "log") -> tuple[int, int]:
     """Return how many draws are kept and the most rounds of the chains, so that all of it fits into memory."""
     num_pairs = chosen.seen.space.num_pairs
     kept = min(particles, MOST_KEPT // num_pairs)
@@ -432,7 +432,7 @@ def sampler_size(chosen: Chosen, particles: int, *, path: object = "log") -> tup
     return kept, rounds
 
 
-def _posterior(chosen: Chosen, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
+def _posterior(chosen: LogProblem, settings: FitSettings, *, path: object, progress_fn: Any) -> Posterior:
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
     particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
     if particles < settings.num_draws:

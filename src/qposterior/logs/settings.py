@@ -48,7 +48,7 @@ class FitSettings:
 
     def __post_init__(self) -> None:
         from qposterior.checks import check_list, check_type, shown
-        from qposterior.inference.policies import Risk
+        from qposterior.inference.policy_search import Risk
         from qposterior.model.model_prior import ModelPrior
         from qposterior.model.noise import Noise
         from qposterior.model.prior import BoundedPrior, GaussianPrior

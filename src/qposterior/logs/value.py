@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qposterior.logs.choices import Chosen
+from qposterior.logs.choices import LogProblem
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.space import StateActionSpace
@@ -18,7 +18,7 @@ BLOCK = 2_000_000
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(21)
 
 
-def visits(post: Posterior, chosen: Chosen, weights: FloatArray) -> FloatArray:
+def visits(post: Posterior, chosen: LogProblem, weights: FloatArray) -> FloatArray:
     """Return ``(S,)`` the (discounted) expected visits of an episode that takes the actions of largest weight."""
     space, seen = post.space, chosen.seen
     best = space.greedy(weights)
@@ -36,7 +36,7 @@ def visits(post: Posterior, chosen: Chosen, weights: FloatArray) -> FloatArray:
     return total
 
 
-def worth_of_readings(post: Posterior, chosen: Chosen, weights: FloatArray) -> FloatArray:
+def worth_of_readings(post: Posterior, chosen: LogProblem, weights: FloatArray) -> FloatArray:
     r"""Return ``(K,)`` the expected gain in V(start) from one more reading of each pair.
 
     One more reading of a pair moves what is believed of its value θ_k by a normal amount of variance
@@ -75,7 +75,7 @@ def _by_number_of_actions(space: StateActionSpace, wanted: BoolArray, num_draws:
         yield from (pairs[first : first + size] for first in range(0, len(pairs), size))
 
 
-def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
+def _noise_variance(post: Posterior, chosen: LogProblem) -> FloatArray:
     """Return ``(K,)`` the variance of one reading of a pair's value: reward noise, and the chance of the next state."""
     space, seen = post.space, chosen.seen
     scale: float | FloatArray = 0.0
@@ -95,7 +95,7 @@ def _noise_variance(post: Posterior, chosen: Chosen) -> FloatArray:
     return noise
 
 
-def _pooled_variance(chosen: Chosen) -> FloatArray:
+def _pooled_variance(chosen: LogProblem) -> FloatArray:
     """Return ``(K,)`` the variance of rewards within the pairs of the same state."""
     seen = chosen.seen
     space = seen.space

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.inference.policies import Policies, Risk, central_interval
+from qposterior.inference.policies import Policies, central_interval
+from qposterior.inference.policy_search import Risk
 from qposterior.logs.fit import Fit
 from qposterior.world.arrays import FloatArray
 

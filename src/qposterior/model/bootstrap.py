@@ -27,7 +27,7 @@ def bootstrap_models(sums: PairSums, num: int, rng: np.random.Generator) -> Mode
     reward = np.where(known, sums.edge_reward, sums.reward_mean[pair])
     between = sum_by(pair, sums.edge_count * (reward - sums.reward_mean[pair]) ** 2, space.num_pairs)
     unexplained = np.sqrt(np.maximum(sums.reward_deviation - between, 0.0) / np.maximum(sums.count, 1.0))
-    place = hierarchy.places(sums)
+    place = hierarchy.candidates.places(sums)
     for k in np.flatnonzero(sums.count > 0.0):
         edges = slice(sums.first_edge[k], sums.first_edge[k + 1])
         share = _resampled(sums.edge_count[edges], num, rng) if not sums.rows_known else None

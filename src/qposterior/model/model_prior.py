@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -15,21 +15,30 @@ from qposterior.checks import check_count, check_number, check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model.hierarchy import Hierarchy, Piece, build_hierarchy
 from qposterior.model.kernels.compile import map_in_threads
-from qposterior.model.kernels.hierarchy import LOCALS, NUM_HYPER, SHARES, STEPS, Law, model_chain
-from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values, solve_models
-from qposterior.world.arrays import FloatArray, sum_by
+from qposterior.model.kernels.gibbs import run_chain
+from qposterior.model.kernels.hierarchy import (
+    CONCENTRATION_GRID,
+    KAPPA_GRID,
+    NUM_HYPER,
+    OMEGA_GRID,
+    TAU_GRID,
+    Law,
+    Laws,
+)
+from qposterior.model.successor_values import followed_values, logged_values
+from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.models import ModelDraws
 from qposterior.world.sums import PairSums
 
 SPREADS = (0.1, 0.5, 1.0, 2.0)
-"""Grid of ω: how much the scales of states may differ, in units of log."""
+"""Standard deviations that the logarithms of τ_s, and of κ_s, may have over the states."""
 
 SLOPES = {-0.5: 0.05, 0.0: 0.7, 0.5: 0.05, 0.75: 0.05, 0.9: 0.05, 1.0: 0.1}
 """Grid of λ with its prior: by how much an action's reward makes up for where it leads."""
 
 TAILS = (1.0, 2.0, 4.0, 8.0, math.inf)
-"""Grid of ν: how heavy the tails are by which the actions of a state differ; inf: normal."""
+"""Degrees of freedom that ω may have: how heavy the tails are by which the actions of a state differ; inf: normal."""
 
 CHAINS = 4
 WARM_UP, FIRST_WARM_UP, FIRST_DRAWS = 60, 40, 120
@@ -44,14 +53,24 @@ FIRST_WORK, FEWEST_FIRST = 4_000_000, 8
 IN_MEMORY = 250_000_000
 """Probabilities of rows that are held in memory (1 GB); more of them go to a temporary file that is mapped into it."""
 
-SURELY, MOST_COMPARED = 1.645, 60
-"""Standard deviations by which a policy must be better than the logged one to be followed, over so many draws."""
+REWARD_POWERS = {
+    "reward_mean": 1,
+    "reward_deviation": 2,
+    "reward_third": 3,
+    "reward_fourth": 4,
+    "reward_low": 1,
+    "reward_high": 1,
+    "edge_reward": 1,
+}
+"""The sums of a log that are in units of rewards, and the powers of these units."""
 
-GUESS = 1e-6
-"""Relative error of that guess in large problems."""
 
-LONGEST = 0.99
-"""Discount at which successors are valued for that guess: at 1 a mean model may have no finite solution."""
+class Draws(NamedTuple):
+    """Draws of all rows, of α and of the hyper-parameters, chain after chain."""
+
+    rows: FloatArray  # (D, E)
+    alpha: FloatArray  # (D, K)
+    trace: FloatArray  # (D, NUM_HYPER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,78 +123,75 @@ class ModelPrior:
         scaled, factor = in_units(sums)
         hierarchy = build_hierarchy(scaled, logged_values(scaled))
         few = min(FIRST_DRAWS, max(FIRST_WORK // sums.space.num_pairs, FEWEST_FIRST))
-        first = self._run(hierarchy, min(few // CHAINS, length), FIRST_WARM_UP, rng)
+        first = self.run(hierarchy, min(few // CHAINS, length), rng, warm_up=FIRST_WARM_UP)
         progress_fn(few / (few + num))
         hierarchy = build_hierarchy(scaled, followed_values(first, scaled))
-        models = self._run(
+        models = self.run(
             hierarchy,
             length,
-            WARM_UP,
             rng,
             num=num,
             progress_fn=lambda share: progress_fn((few + share * num) / (few + num)),
         )
         return replace(models, rewards=factor * models.rewards)
 
-    def laws(self) -> tuple[Law, Law, Law, Law]:
-        """Return the prior of t_s and of g_s: log weights ``(H,)`` of their laws, and the laws ``(H, G)``."""
-        concentration = SHARES / np.sqrt(1.0 - SHARES**2)
-        return (
-            _grid_law(np.log(STEPS), STEPS / self.reward_scale, self.alike),
-            _grid_law(np.log(SHARES), concentration / self.row_scale, self.alike),
-            (np.log(list(SLOPES.values())), np.array(list(SLOPES))),
-            _local_law(),
+    def laws(self) -> Laws:
+        """Return the priors of the scales and of λ."""
+        return Laws(
+            tau=_grid_law(np.log(TAU_GRID), TAU_GRID / self.reward_scale, self.alike),
+            kappa=_grid_law(np.log(KAPPA_GRID), CONCENTRATION_GRID**-0.5 / self.row_scale, self.alike),
+            omega=_tail_law(),
+            slope_log_prior=np.log(list(SLOPES.values())),
+            slope_grid=np.array(list(SLOPES)),
         )
 
-    def _run(
+    def run(
         self,
         hierarchy: Hierarchy,
         length: int,
-        warm_up: int,
         rng: np.random.Generator,
         *,
+        warm_up: int = WARM_UP,
         num: int | None = None,
         progress_fn: Callable[[float], None] = lambda share: None,
     ) -> ModelDraws:
-        """Return `num` models, `length` from each chain.
+        """Return `num` models, `length` from each chain, all by default.
 
         Where there are many states, hyper-parameters are learned from some of them first. Given these the states are
         independent, and are drawn piece by piece.
         """
-        rows = _room_for_rows(CHAINS * length, hierarchy.facts.edge_count.size)
-        rewards = np.zeros((CHAINS * length, hierarchy.facts.count.size))
-        trace = np.zeros((CHAINS * length, NUM_HYPER))
-        teachers = hierarchy.teachers()
-        if teachers is None:
-            self._run_piece(hierarchy.whole, (0, 0), (rows, rewards, trace), warm_up, rng)
+        whole, num_draws = hierarchy.whole, CHAINS * length
+        draws = Draws(
+            rows=_room_for_rows(num_draws, whole.data.edge_count.size),
+            alpha=np.zeros((num_draws, whole.data.count.size)),
+            trace=np.zeros((num_draws, NUM_HYPER)),
+        )
+        subsample = whole.subsample()
+        if subsample is None:
+            self._run_piece(whole, draws, rng, warm_up=warm_up)
         else:
-            own_rows = np.zeros((CHAINS * length, teachers.facts.edge_count.size), dtype=np.float32)
-            own_rewards = np.zeros((CHAINS * length, teachers.facts.count.size))
-            self._run_piece(teachers, (0, 0), (own_rows, own_rewards, trace), warm_up, rng)
-            pieces = hierarchy.pieces()
+            sizes = subsample.data.edge_count.size, subsample.data.count.size
+            rows, alpha = np.zeros((num_draws, sizes[0]), dtype=np.float32), np.zeros((num_draws, sizes[1]))
+            self._run_piece(subsample, draws._replace(rows=rows, alpha=alpha), rng, warm_up=warm_up)
+            pieces = whole.pieces()
             for number, (piece, edge, pair) in enumerate(pieces, start=1):
-                self._run_piece(piece, (edge, pair), (rows, rewards, trace), GIVEN_WARM_UP, rng)
+                self._run_piece(piece, draws, rng, place=(edge, pair), warm_up=GIVEN_WARM_UP)
                 progress_fn(number / len(pieces))
-        return hierarchy.models(rows[:num], rewards[:num])
+        return hierarchy.models(draws.rows[:num], draws.alpha[:num])
 
     def _run_piece(
-        self,
-        piece: Piece,
-        place: tuple[int, int],
-        out: tuple[FloatArray, FloatArray, FloatArray],
-        warm_up: int,
-        rng: np.random.Generator,
+        self, piece: Piece, draws: Draws, rng: np.random.Generator, *, place: tuple[int, int] = (0, 0), warm_up: int
     ) -> None:
         """Run all chains of a piece, whose edges and pairs are written from `place` on."""
-        rows, rewards, trace = out
-        laws, length = self.laws(), len(trace) // CHAINS
+        laws, length = self.laws(), len(draws.trace) // CHAINS
 
-        def run_chain(chain: int, stream: np.random.Generator) -> None:
+        def run(chain: int, stream: np.random.Generator) -> None:
             first = chain * length
-            arrays = piece.layout, piece.facts, piece.units, laws, piece.start(stream)
-            model_chain(*arrays, (first, *place), rows, rewards, trace[first : first + length], warm_up, stream)
+            arrays = piece.layout, piece.data, piece.units, laws, piece.start(stream)
+            trace = draws.trace[first : first + length]
+            run_chain(*arrays, (first, *place), draws.rows, draws.alpha, trace, warm_up, stream)
 
-        map_in_threads(lambda chain: run_chain(*chain), list(enumerate(rng.spawn(CHAINS))))
+        map_in_threads(lambda chain: run(*chain), list(enumerate(rng.spawn(CHAINS))))
 
 
 def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
@@ -187,23 +203,25 @@ def _room_for_rows(num_draws: int, num_edges: int) -> FloatArray:
 
 
 def _grid_law(logs: FloatArray, relative: FloatArray, alike: float) -> Law:
-    """Return the half-Cauchy prior on the centre of a law of log-scales, and the laws, the last of which is "alike"."""
+    r"""Return the laws of a log-scale, N(centre, spread²) on its grid, and a last one, "all actions alike".
+
+    The prior of the centre is half-Cauchy: x / (1 + x²) on a grid of log x, x the `relative` scale.
+    """
     law = [np.exp(-0.5 * ((logs - centre) / spread) ** 2) for centre in logs for spread in SPREADS]
     density = np.repeat(relative / (1.0 + relative**2), len(SPREADS))
     log_prior = np.append(np.log(density / density.sum()) + math.log1p(-alike), math.log(alike))
     table = np.vstack([[weights / weights.sum() for weights in law], np.eye(logs.size)[:1]])
-    return log_prior, _floored(table)
+    return Law(log_prior=log_prior, table=_floored(table))
 
 
-def _local_law() -> Law:
-    """Return the laws of ω, ν/χ²_ν for every ν of `TAILS`, and their log weights."""
-    edges = np.append(LOCALS * 2.0, np.inf)
-    edges[-2] = np.inf
+def _tail_law() -> Law:
+    """Return the laws of ω, ν/χ²_ν for every ν of `TAILS`, each of the same prior probability."""
+    edges = np.append(OMEGA_GRID[:-1] * 2.0, np.inf)
     table = []
     for tails in TAILS:
-        below = chdtrc(tails, tails / edges[:-1]) if np.isfinite(tails) else (edges[:-1] > 1.0).astype(float)
+        below = chdtrc(tails, tails / edges) if np.isfinite(tails) else (edges > 1.0).astype(float)
         table.append(np.diff(below, prepend=0.0))
-    return np.log(np.full(len(TAILS), 1.0 / len(TAILS))), _floored(np.array(table))
+    return Law(log_prior=np.log(np.full(len(TAILS), 1.0 / len(TAILS))), table=_floored(np.array(table)))
 
 
 def _floored(table: FloatArray) -> FloatArray:
@@ -218,51 +236,6 @@ def in_units(sums: PairSums) -> tuple[PairSums, float]:
     Fourth powers of rewards beyond 1e75 would overflow.
     """
     largest = float(np.abs(sums.reward_mean).max(initial=0.0) + np.sqrt(sums.reward_deviation).max(initial=0.0))
-    factor = math.ldexp(1.0, math.frexp(largest)[1]) if largest > 0.0 else 1.0
-    return (
-        replace(
-            sums,
-            reward_mean=sums.reward_mean / factor,
-            reward_deviation=sums.reward_deviation / factor / factor,
-            reward_third=sums.reward_third / factor / factor / factor,
-            reward_fourth=sums.reward_fourth / factor / factor / factor / factor,
-            reward_low=sums.reward_low / factor,
-            reward_high=sums.reward_high / factor,
-            edge_reward=sums.edge_reward / factor,
-        ),
-        factor,
-    )
-
-
-def logged_values(sums: PairSums) -> FloatArray:
-    """Return ``(S,)`` what states are worth to the logged policy where frequencies are rows and means are rewards."""
-    models = build_hierarchy(sums, np.zeros(sums.space.num_states)).estimate()
-    policy = logged_policy(sums.space, sums.count)
-    return np.asarray(policy_values(_discounted(models), policy, tolerance=GUESS)[0])
-
-
-def followed_values(models: ModelDraws, sums: PairSums) -> FloatArray:
-    """Return ``(S,)`` what states are worth, in the mean of some models, to the policy that one would follow.
-
-    That is the optimum of the mean model of one half of the draws, among pairs that were tried, if it is surely better
-    than the logged policy in the other half, and the logged policy otherwise: an optimum that is none chases noise, and
-    where all that was tried ties, actions would not tie at its values.
-    """
-    space, discounted = models.space, _discounted(models)
-    logged, tried = logged_policy(space, sums.count), sums.count > 0.0
-    halves = np.arange(models.num_draws) % 2 == 0
-    mean = discounted.mean(np.flatnonzero(halves))
-    q = solve_models(mean, tolerance=GUESS).q[0]
-    is_open = tried | (sum_by(space.pair_state, sums.count, space.num_states) == 0.0)[space.pair_state]
-    best = space.optimal_share(np.where(is_open, q, q.min() - np.ptp(q) - 1.0), "lowest")
-    visits = sum_by(space.pair_state, sums.count, space.num_states)
-    rest = np.flatnonzero(~halves)[:MOST_COMPARED]
-    solver = ModelSolver(discounted, GUESS)
-    gain = (solver.values(best, rest) - solver.values(logged, rest)) @ (visits / visits.sum())
-    is_better = gain.mean() > SURELY * gain.std()
-    return np.asarray(policy_values(mean, best if is_better else logged, tolerance=GUESS)[0])
-
-
-def _discounted(models: ModelDraws) -> ModelDraws:
-    space = models.space
-    return replace(models, space=replace(space, discount=min(space.discount, LONGEST)))
+    exponent = math.frexp(largest)[1] if largest > 0.0 else 0
+    scaled = {name: np.ldexp(getattr(sums, name), -power * exponent) for name, power in REWARD_POWERS.items()}
+    return replace(sums, **scaled), math.ldexp(1.0, exponent)

@@ -105,17 +105,6 @@ def policy_values(
     return ModelSolver(models, tolerance).values(policy, draws)
 
 
-def policy_visits(
-    models: ModelDraws, policy: FloatArray, start: FloatArray, *, draws: Any = None, tolerance: float = TOLERANCE
-) -> FloatArray:
-    r"""Return ``(D, S)`` discounted visits x = (I − γ P_πᵀ)⁻¹ start of a policy in every model; 0 at goals.
-
-    The errors of a model's visits add up to at most `tolerance` times their sum. nan where the policy, at discount 1,
-    does not leave a set of states that it reaches.
-    """
-    return ModelSolver(models, tolerance).visits(policy, start, draws)
-
-
 class ModelSolver:
     """The functions of this module for many policies and the same models, whose states are put in order only once.
 
@@ -181,7 +170,11 @@ class ModelSolver:
             yield _put_back(found, order.states)
 
     def visits(self, policy: FloatArray, start: FloatArray, draws: Any = None) -> FloatArray:
-        """Return ``(D, S)`` visits; see `policy_visits`."""
+        r"""Return ``(D, S)`` discounted visits x = (I − γ P_πᵀ)⁻¹ start of a policy in every model; 0 at goals.
+
+        The errors of a model's visits add up to at most `tolerance` times their sum. nan where the policy, at discount
+        1, does not leave a set of states that it reaches.
+        """
         order, space = self.order, self.models.space
         probabilities = check_policy(space, policy)[order.pairs]
         begin = initial_distribution(start, space.is_goal)[order.states]
@@ -295,16 +288,16 @@ class ModelSolver:
 
         Rows of pairs that a `policy` never takes are left empty: to value it they are not needed.
         """
-        rows, pairs = np.asarray(models.rows[draws]), self.order.pairs
+        rows, pairs = np.asarray(models.rows), self.order.pairs  # not those of the draws: that would copy them all
         needed = np.ones(pairs.size, dtype=np.bool_) if policy is None else policy > 0.0
-        probability = np.zeros(rows.shape)
-        wrong = normalise_draws(self.order.shape, rows, models.first_edge[pairs], needed, probability)
+        probability = np.zeros((draws.size, rows.shape[1]))
+        wrong = normalise_draws(self.order.shape, rows, draws, models.first_edge[pairs], needed, probability)
         if wrong:
             raise InvalidInputError(
                 "each row of a model must have probabilities of 0 or more that sum to 1; "
                 f"{wrong} of {draws.size} models have one that does not (normalise the rows)"
             )
-        return probability, np.ascontiguousarray(models.rewards[draws][:, pairs], dtype=np.float64)
+        return probability, np.asarray(models.rewards[draws[:, None], pairs], dtype=np.float64)
 
 
 def check_policy(space: StateActionSpace, policy: Any) -> FloatArray:

@@ -24,32 +24,35 @@ class SuccessorRewards:
     """Rewards r(s, a, s') = α_sa + e_ss' where the successor explains them; e is 0 where it does not."""
 
     effect: FloatArray  # (C,)  e of the candidates
+    mean: FloatArray  # (K,)  of the rewards that are left without e
+    deviation: FloatArray  # (K,)  squares about that mean
     is_used: bool
 
 
-def successor_rewards(sums: PairSums, cell: IntArray, size: int) -> tuple[SuccessorRewards, FloatArray, FloatArray]:
-    """Return successor effects, and the means and deviations of rewards that are left without them.
+def successor_rewards(sums: PairSums, cell: IntArray, size: int) -> SuccessorRewards:
+    r"""Return successor effects, and the means and deviations of rewards that are left without them.
 
-    r(s, a, s') = α_sa + e_ss' by least squares (backfitting), where the successor explains rewards
-    (`successors_explain`). Where nothing is known of rewards by successor, or nothing explained, e = 0. `cell` is the
-    candidate, of `size` in all, that each edge of the sums leads to. Effects are fitted to the same readings, so that
-    what is left is multiplied by the degrees of freedom that its state had over those it has left.
+    r(s, a, s') = α_sa + e_ss' by least squares, where the successor explains rewards (`successors_explain`). Where
+    nothing is known of rewards by successor, or nothing explained, e = 0. `cell` is the candidate, of `size` in all,
+    that each edge of the sums leads to. Effects are fitted to the same readings, so that the squares that are left are
+    multiplied by the degrees of freedom Σ (n − 1) that their state had over those it has left, one less for each
+    candidate but the first, and `LEAST_FREEDOM` of them at least.
     """
-    mean, deviation = sums.reward_mean, sums.reward_deviation
     known = (sums.edge_count > 0.0) & np.isfinite(sums.edge_reward)
     if sums.rows_known or not known.all() or not successors_explain(sums):
-        return SuccessorRewards(effect=np.zeros(size), is_used=False), mean, deviation
-    pair, count, state = sums.edge_pair, sums.edge_count, sums.space.pair_state
-    effect, left = _backfit(pair, cell, count, sums.edge_reward, mean, size)
-    residual = sums.edge_reward - effect[cell] - left[pair]
-    squares = np.maximum(deviation - _between(sums, pair), 0.0) + sum_by(pair, count * residual**2, mean.size)
-    number = sums.space.num_states
+        nothing = np.zeros(size)
+        return SuccessorRewards(effect=nothing, mean=sums.reward_mean, deviation=sums.reward_deviation, is_used=False)
+    pair, state, num_states = sums.edge_pair, sums.space.pair_state, sums.space.num_states
+    effect, mean = _least_squares(sums, cell, size)
+    residual = sums.edge_reward - effect[cell] - mean[pair]
+    squares = np.maximum(sums.reward_deviation - _between(sums), 0.0)
+    squares += sum_by(pair, sums.edge_count * residual**2, mean.size)
     owner = state[pair][np.unique(cell, return_index=True)[1]]
-    used = np.maximum(np.bincount(owner, minlength=number) - 1.0, 0.0)
-    freedom = sum_by(state, np.maximum(sums.count - 1.0, 0.0), number)
+    used = np.maximum(np.bincount(owner, minlength=num_states) - 1.0, 0.0)
+    freedom = sum_by(state, np.maximum(sums.count - 1.0, 0.0), num_states)
     remaining = np.maximum(freedom - used, LEAST_FREEDOM * freedom)
-    factor = np.divide(freedom, remaining, out=np.ones(number), where=remaining > 0.0)
-    return SuccessorRewards(effect=effect, is_used=True), left, squares * factor[state]
+    factor = np.divide(freedom, remaining, out=np.ones(num_states), where=remaining > 0.0)
+    return SuccessorRewards(effect=effect, mean=mean, deviation=squares * factor[state], is_used=True)
 
 
 def successors_explain(sums: PairSums) -> bool:
@@ -61,12 +64,11 @@ def successors_explain(sums: PairSums) -> bool:
     most, and with w = 1/sd B, to which all pairs count alike. An F test, which needs normal noise and finds effects in
     rare, large rewards where there are none, serves only where no fourth moments are known.
     """
-    pair = sums.edge_pair
-    between = _between(sums, pair)
+    between = _between(sums)
     if between.sum() <= TINY * sums.reward_deviation.sum():
         return False
     if not np.isfinite(sums.reward_fourth).all():
-        return _f_test(sums, pair, between)
+        return _f_test(sums, between)
     mean, variance = permutation_moments(sums)
     told = variance > TINY * sums.reward_deviation**2
     if not told.any():
@@ -93,7 +95,7 @@ def permutation_moments(sums: PairSums) -> tuple[FloatArray, FloatArray]:
     """
     pair, size, n, total = sums.edge_pair, sums.count.size, sums.edge_count, sums.count
     square, fourth = sums.reward_deviation, sums.reward_fourth
-    cells = sum_by(pair, np.ones(pair.size), size)
+    cells = np.diff(sums.first_edge).astype(np.float64)
 
     def falling(order: int) -> FloatArray:
         product = np.prod([total - i for i in range(order)], axis=0)
@@ -111,9 +113,9 @@ def permutation_moments(sums: PairSums) -> tuple[FloatArray, FloatArray]:
     return mean, np.maximum(sum_by(pair, own, size) + others - mean**2, 0.0)
 
 
-def _f_test(sums: PairSums, pair: IntArray, between: FloatArray) -> bool:
+def _f_test(sums: PairSums, between: FloatArray) -> bool:
     """Return whether the mean square between successors is larger than that within them."""
-    cells = sum_by(pair, np.ones(pair.size), sums.count.size)
+    cells = np.diff(sums.first_edge)
     freedom, rest = np.maximum(cells - 1.0, 0.0).sum(), np.maximum(sums.count - cells, 0.0).sum()
     if freedom == 0.0 or rest <= 0.0:
         return False
@@ -121,25 +123,20 @@ def _f_test(sums: PairSums, pair: IntArray, between: FloatArray) -> bool:
     return bool(fdtrc(freedom, rest, (between.sum() / freedom) / (within / rest)) <= LEVEL)
 
 
-def _edge_pair(sums: PairSums) -> IntArray:
-    """Return ``(E,)`` the pair of each edge of the sums."""
-    return np.repeat(np.arange(sums.space.num_pairs), np.diff(sums.first_edge))
-
-
-def _between(sums: PairSums, pair: IntArray) -> FloatArray:
+def _between(sums: PairSums) -> FloatArray:
     """Return ``(K,)`` B: the squares of the rewards of a pair between its successors."""
+    pair = sums.edge_pair
     return sum_by(pair, sums.edge_count * (sums.edge_reward - sums.reward_mean[pair]) ** 2, sums.count.size)
 
 
-def _backfit(
-    pair: IntArray, cell: IntArray, count: FloatArray, reward: FloatArray, mean: FloatArray, size: int
-) -> tuple[FloatArray, FloatArray]:
-    """Return e of the cells and α of the pairs that fit the mean rewards of (pair, cell) best."""
-    alpha, effect = mean.copy(), np.zeros(size)
+def _least_squares(sums: PairSums, cell: IntArray, size: int) -> tuple[FloatArray, FloatArray]:
+    r"""Return e of the cells and α of the pairs that minimise Σ n (r − α_sa − e_ss')² over edges, by backfitting."""
+    pair, count, reward = sums.edge_pair, sums.edge_count, sums.edge_reward
+    alpha, effect = sums.reward_mean.copy(), np.zeros(size)
     scale = float(np.ptp(reward))
     for _ in range(200):
         effect = weighted_means(cell, count, reward - alpha[pair], size)
-        better = weighted_means(pair, count, reward - effect[cell], mean.size)
+        better = weighted_means(pair, count, reward - effect[cell], alpha.size)
         change = float(np.abs(better - alpha).max())
         alpha = better
         if change <= 1e-9 * scale:

@@ -22,15 +22,17 @@ OPTIMA, VALUES, VISITS = 0, 1, 2
 
 
 @chain_kernel
-def normalise_draws(shape: Shape, rows: FloatArray, first: IntArray, needed: BoolArray, probability: FloatArray) -> int:
-    """Write ``(D, E)`` γ P in the order of `shape`, whose pair k has its row at edge first[k] of `rows`.
+def normalise_draws(
+    shape: Shape, rows: FloatArray, draws: IntArray, first: IntArray, needed: BoolArray, probability: FloatArray
+) -> int:
+    """Write ``(D, E)`` γ P of some draws in the order of `shape`; its pair k has its row at edge first[k] of `rows`.
 
     Rows sum to 1 in double precision. Those of pairs that are not `needed` are left as they are. Return in how many
     draws a row is no distribution.
     """
     wrong = 0
-    for d in range(rows.shape[0]):
-        lowest, is_fine = 0.0, True
+    for i in range(draws.size):
+        d, lowest, is_fine = draws[i], 0.0, True
         for k in range(first.size):
             if not needed[k]:
                 continue
@@ -40,7 +42,7 @@ def normalise_draws(shape: Shape, rows: FloatArray, first: IntArray, needed: Boo
                 lowest = min(lowest, rows[d, e])
             is_fine = is_fine and abs(total - 1.0) <= ROW_SUM_TOLERANCE
             for e in range(size):
-                probability[d, begin + e] = shape.discount * (rows[d, first[k] + e] / total)
+                probability[i, begin + e] = shape.discount * (rows[d, first[k] + e] / total)
         wrong += not (is_fine and lowest >= 0.0)
     return wrong
 
