@@ -16,25 +16,22 @@ from qposterior.inference.smc.adaptation import (
     next_step_bound,
 )
 from qposterior.inference.smc.one_step import weighted_variance
-from qposterior.model.target import Target
+from qposterior.model.target import Density, LogDensity
 
 
-class Gaussian(Target):
-    """N(0, diag(scales²)), as a target."""
-
-    has_jumps = False
+class Gaussian(Density):
+    """N(0, diag(scales²))."""
 
     def __init__(self, scales):
         self.scales = np.asarray(scales, dtype=float)
-        self.num_coordinates = self.scales.size
-        self.upper_walls = np.full(self.scales.size, np.inf)
 
-    def log_density(self, x):
-        return self.log_density_and_grad(x)[0]
+    @property
+    def num_coordinates(self):
+        return self.scales.size
 
     def log_density_and_grad(self, x):
         smooth = -0.5 * np.sum((x / self.scales) ** 2, axis=1)
-        return np.stack([smooth, np.zeros_like(smooth)], axis=1), -x / self.scales**2
+        return LogDensity(smooth, np.zeros_like(smooth)), -x / self.scales**2
 
 
 def test_the_step_bound_is_the_weighted_median_regression():

@@ -15,7 +15,7 @@ import numpy as np
 
 from qposterior.inference.chains import Chains, Counts, HMCSettings, sample, thinned
 from qposterior.inference.problem import Problem
-from qposterior.model.target import LogDensity, Target, energy_gain
+from qposterior.model.target import Density, LogDensity, Target, energy_gain
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
@@ -139,7 +139,7 @@ class Move:
 
 
 def leap(
-    target: Target,
+    target: Density,
     x: FloatArray,
     density: LogDensity,
     tuning: Tuning,
@@ -157,7 +157,7 @@ def leap(
 
 
 def hmc_move(
-    target: Target,
+    target: Density,
     x: FloatArray,
     density: LogDensity,
     tuning: Tuning,

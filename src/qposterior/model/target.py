@@ -63,7 +63,63 @@ class LogDensity(NamedTuple):
         return LogDensity(*(np.where(chosen, one, two) for one, two in zip(self, other, strict=True)))
 
 
-class Target:
+class Density:
+    """A density over R^D with its gradient: all that a trajectory needs. Nothing here knows of Q."""
+
+    @property
+    def num_coordinates(self) -> int:
+        """D."""
+        raise NotImplementedError
+
+    @property
+    def upper_walls(self) -> FloatArray:
+        """``(D,)`` hard walls that a trajectory is reflected at, infinite where there is none."""
+        return np.full(self.num_coordinates, np.inf)
+
+    @property
+    def has_edge(self) -> bool:
+        """Whether the support ends where there is no wall, so that a good trajectory may leave it."""
+        return False
+
+    def log_density(self, x: FloatArray, rows: FloatArray | None = None) -> LogDensity:
+        """Return the log-densities of ``(N, D)`` points."""
+        return self.log_density_and_grad(x)[0]
+
+    def log_density_and_grad(self, x: FloatArray) -> tuple[LogDensity, FloatArray]:
+        """Return the log-densities, and the ``(N, D)`` gradients of their smooth part."""
+        raise NotImplementedError
+
+    def particles(self, chosen: BoolArray) -> Density:
+        """Return the density of some of the particles, where it depends on which they are."""
+        return self
+
+    def leapfrog(
+        self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
+    ) -> tuple[FloatArray, FloatArray, LogDensity]:
+        """Return position, momentum and log-densities after the leapfrog steps; `step`, `num_steps` are ``(N,)``."""
+        return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
+
+    def run_chains(
+        self,
+        x: FloatArray,
+        density: LogDensity,
+        p: FloatArray,
+        log_uniform: FloatArray,
+        *,
+        step: FloatArray,
+        num_steps: IntArray,
+        inverse_mass: FloatArray,
+    ) -> tuple[FloatArray, LogDensity, FloatArray]:
+        """Run M trajectories of every particle one after the other, each accepted or refused (paper, alg. hmc).
+
+        `p` ``(N, M, D)`` are their momenta, which are used up, `num_steps` ``(N, M)`` their lengths, `log_uniform`
+        ``(N, M)`` what the energy gains must exceed. Return the path ``(N, M, D)``, the log-densities at its end and
+        the energy gains ``(N, M, 2)`` without and with the jumps, −inf for a trajectory that has diverged.
+        """
+        return chains_by_leapfrog(self, x, density, p, log_uniform, step, num_steps, inverse_mass)
+
+
+class Target(Density):
     """An unnormalised posterior over coordinates x ∈ R^D; every method takes ``(N, D)`` particles.
 
     The coordinates are those of the chart, then the log-scale of the noise where it is learned. With uncertain rows the
@@ -236,9 +292,9 @@ class Target:
     def leapfrog(
         self, x: FloatArray, p: FloatArray, *, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
     ) -> tuple[FloatArray, FloatArray, LogDensity]:
-        """Return position, momentum and log-densities after the leapfrog steps; `step`, `num_steps` are ``(N,)``."""
+        """Return position, momentum and log-densities after the leapfrog steps, compiled where that is possible."""
         if not self.is_compiled:
-            return leapfrog_by_gradient(self, x, p, step, num_steps, inverse_mass)
+            return super().leapfrog(x, p, step=step, num_steps=num_steps, inverse_mass=inverse_mass)
         x, p = np.array(x), np.array(p)
         use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
         moving: tuple[Any, ...] = (x, p, step, num_steps, inverse_mass, self.upper_walls)
@@ -255,12 +311,7 @@ class Target:
         num_steps: IntArray,
         inverse_mass: FloatArray,
     ) -> tuple[FloatArray, LogDensity, FloatArray]:
-        """Run M trajectories of every particle one after the other, each accepted or refused (paper, alg. hmc).
-
-        `p` ``(N, M, D)`` are their momenta, which are used up, `num_steps` ``(N, M)`` their lengths, `log_uniform`
-        ``(N, M)`` what the energy gains must exceed. Return the path ``(N, M, D)``, the log-densities at its end and
-        the energy gains ``(N, M, 2)`` without and with the jumps, −inf for a trajectory that has diverged.
-        """
+        """Run the trajectories in one compiled call where there is one (`Density.run_chains`)."""
         if not self.is_compiled:
             return chains_by_leapfrog(self, x, density, p, log_uniform, step, num_steps, inverse_mass)
         path, here, gain = np.empty_like(p), density.stacked(), np.empty((*log_uniform.shape, 2))
@@ -429,7 +480,7 @@ def energy_gain(
 
 
 def leapfrog_by_gradient(
-    target: Target, x: FloatArray, p: FloatArray, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
+    target: Density, x: FloatArray, p: FloatArray, step: FloatArray, num_steps: IntArray, inverse_mass: FloatArray
 ) -> tuple[FloatArray, FloatArray, LogDensity]:
     """The leapfrog steps of alg. hmc for a target without a compiled form; particles may differ in their steps."""
     x, p = x.copy(), p.copy()
@@ -452,7 +503,7 @@ def leapfrog_by_gradient(
 
 
 def chains_by_leapfrog(
-    target: Target,
+    target: Density,
     x: FloatArray,
     density: LogDensity,
     p: FloatArray,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qposterior.inference.hmc import Tuning, leap
-from qposterior.model.target import Target
+from qposterior.model.target import Density
 from qposterior.world.arrays import FloatArray, IntArray
 
 GOOD_ERROR = float(abs(np.log(0.9)))
@@ -39,7 +39,7 @@ class Kernel:
 
 
 def adapt_kernel(
-    target: Target, x: FloatArray, *, variance: FloatArray, bounds: Bounds, rng: np.random.Generator
+    target: Density, x: FloatArray, *, variance: FloatArray, bounds: Bounds, rng: np.random.Generator
 ) -> tuple[Kernel, Bounds]:
     """Return the kernel for the particles `x` ``(N, D)`` and new bounds (paper, alg. smchmcadptmove, AdaptKernel).
 
