@@ -12,7 +12,7 @@ from qposterior.inference.diagnostics import (
     tail_ess,
     weighted_ess,
 )
-from qposterior.inference.trust import distrust
+from qposterior.inference.trust import reliability_warning
 
 
 def autoregressive(phi, chains=4, length=20_000, seed=0):
@@ -63,8 +63,8 @@ def test_weighted_size_of_known_weights():
 
 def test_distrust_names_its_reason():
     fine = {"max_r_hat": 1.002, "min_bulk_ess": 500.0, "min_tail_ess": 400.0, "divergences": 0, "draws": 1000}
-    assert distrust(fine) is None
-    assert "disagree" in distrust(fine | {"max_r_hat": 1.2})
-    assert "independent" in distrust(fine | {"min_tail_ess": 20.0})
-    assert "diverged" in distrust(fine | {"divergences": 100})
-    assert "disagree" in distrust(fine | {"max_r_hat": float("nan")})
+    assert reliability_warning(fine) is None
+    assert "disagree" in reliability_warning(fine | {"max_r_hat": 1.2})
+    assert "independent" in reliability_warning(fine | {"min_tail_ess": 20.0})
+    assert "diverged" in reliability_warning(fine | {"divergences": 100})
+    assert "disagree" in reliability_warning(fine | {"max_r_hat": float("nan")})

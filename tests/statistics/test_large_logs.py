@@ -11,7 +11,7 @@ import pytest
 import qposterior as qp
 from hierarchies import plain_space, random_log, record_all
 from qposterior import storage
-from qposterior.inference.trust import chance_r_hat, describe_draws, distrust_few
+from qposterior.inference.trust import chance_r_hat, describe_draws, reliability_warning_of_few
 from qposterior.logs import discount as discounts
 from qposterior.logs import fit as fitting
 from qposterior.logs.columns import LogError
@@ -103,7 +103,7 @@ def test_chains_of_few_draws_are_trusted_unless_they_disagree(shift, is_trusted)
     q = np.random.default_rng(7).standard_normal((4, 24, space.num_pairs))
     q[0] += shift
     facts = describe_draws(q, space.optimal_share(q))
-    reason = distrust_few(facts, space.num_pairs, space)
+    reason = reliability_warning_of_few(facts, space.num_pairs, space)
     assert (reason is None) == is_trusted
     assert is_trusted or "disagree" in reason
 
@@ -114,7 +114,7 @@ def test_draws_that_repeat_each_other_are_not_trusted_however_few():
     q = np.zeros((4, 200, space.num_pairs))
     for i in range(1, 200):
         q[:, i] = 0.6 * q[:, i - 1] + 0.8 * rng.standard_normal((4, space.num_pairs))
-    reason = distrust_few(describe_draws(q, space.optimal_share(q)), space.num_pairs, space)
+    reason = reliability_warning_of_few(describe_draws(q, space.optimal_share(q)), space.num_pairs, space)
     assert "800 draws are worth only" in reason
 
 

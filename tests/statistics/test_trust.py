@@ -22,7 +22,7 @@ from problems import (
 from qposterior.inference import cross_check
 from qposterior.inference.hmc import HMCSettings, run_hmc
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.inference.trust import compare_islands, describe_draws, describe_indicators, distrust
+from qposterior.inference.trust import compare_islands, describe_draws, describe_indicators, reliability_warning
 from qposterior.model.noise import Tolerance
 from targets import BellmanTarget, QTarget
 
@@ -173,7 +173,7 @@ def test_heavy_tails_have_modes_at_their_readings():
 def test_too_few_draws_are_never_trusted():
     draws = np.random.default_rng(0).normal(size=(4, 7, 2))
     assert describe_draws(draws, np.ones((4, 7, 2)))["max_r_hat"] == np.inf
-    assert distrust(describe_draws(draws, np.ones((4, 7, 2)))) is not None
+    assert reliability_warning(describe_draws(draws, np.ones((4, 7, 2)))) is not None
     _, seen = random_problem("acyclic", 3, num_states=4)
     few = HMCSettings(chains=2, warm_up=20, max_iterations=5)
     post, warned = sampled(seen, settings=few, particles=10)
@@ -230,7 +230,7 @@ def test_states_with_more_actions_than_chains_are_scouted(monkeypatch):
     few = HMCSettings(chains=2, warm_up=150, max_iterations=200, block=200, min_ess=0.0)
     chains = run_hmc(target, np.random.default_rng(0), few)
     assert chains.diagnostics["unvisited_modes"] == 4  # the actions that neither of the two chains started with
-    assert "stayed there" in distrust({"unvisited_modes": chains.diagnostics["unvisited_modes"]})
+    assert "stayed there" in reliability_warning({"unvisited_modes": chains.diagnostics["unvisited_modes"]})
     many = HMCSettings(chains=6, warm_up=150, max_iterations=200, block=200, min_ess=0.0)
     assert run_hmc(target, np.random.default_rng(0), many).diagnostics["unvisited_modes"] == 0
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qposterior.checks import check_count, check_number
 from qposterior.inference.problem import Problem
-from qposterior.inference.trust import describe_draws, distrust, is_enough
+from qposterior.inference.trust import describe_draws, is_enough, reliability_warning
 from qposterior.model.target import Target
 from qposterior.weighted_draws import Posterior, judged
 from qposterior.world.arrays import FloatArray
@@ -112,7 +112,7 @@ def thinned(chains: Chains, target: Target, problem: Problem, *, method: str) ->
         draws=q[kept],
         method=method,
         diagnostics=chains.diagnostics
-        | judged(distrust(chains.diagnostics, problem.space))
+        | judged(reliability_warning(chains.diagnostics, problem.space))
         | {"total_draws": num_chains * length},
         chains=num_chains if is_even else 1,
         noise_scale=None if log_scale is None else np.exp(log_scale[kept]),

@@ -11,7 +11,7 @@ from qposterior.inference.chains import HMCSettings
 from qposterior.inference.exact import EXACT_ERROR, Enumeration
 from qposterior.inference.hmc import scout
 from qposterior.inference.problem import Problem
-from qposterior.inference.trust import contradiction, distrust
+from qposterior.inference.trust import contradiction, reliability_warning
 from qposterior.model.charts import CHARTS
 from qposterior.model.target import Target
 from qposterior.weighted_draws import Posterior, judged
@@ -32,7 +32,7 @@ def scouted(post: Posterior, problem: Problem, rng: np.random.Generator) -> Post
         return post
     visited = post.expectation(post.space.optimal_share(post.draws)) > 1.0 / post.weights.size
     stray = scout(target, visited, rng, SCOUTING)
-    return replace(post, diagnostics=post.diagnostics | judged(distrust({"unvisited_modes": stray})))
+    return replace(post, diagnostics=post.diagnostics | judged(reliability_warning({"unvisited_modes": stray})))
 
 
 def cross_checked(post: Posterior, problem: Problem) -> Posterior:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.errors import NoUniqueSolutionError
-from qposterior.inference.trust import describe_draws, distrust, distrust_few
+from qposterior.inference.trust import describe_draws, reliability_warning, reliability_warning_of_few
 from qposterior.model.model_prior import CHAINS, ModelPrior
 from qposterior.model.solve_models import TOLERANCE, solve_ending
 from qposterior.weighted_draws import Posterior, judged
@@ -61,8 +61,8 @@ def solved_posterior(
 ) -> Posterior:
     """Return the posterior of Q* that draws of models, chain after chain, stand for.
 
-    `are_few` says that there are no more of them because the problem is large (`distrust_few`). `progress_fn` gets the
-    share of them that is solved.
+    `are_few` says that there are no more of them because the problem is large (`reliability_warning_of_few`).
+    `progress_fn` gets the share of them that is solved.
     """
     size = models.num_draws, models.space.num_pairs
     out = np.empty(size, dtype=np.float32 if size[0] * size[1] > MOST_Q else np.float64)
@@ -84,7 +84,11 @@ def solved_posterior(
         )
     q = solutions.q if kept.size == models.num_draws else solutions.q[kept]
     facts = {"left_out": left_out, "total_draws": models.num_draws} | _agreement(models.space, q, chain[kept], chains)
-    reason = distrust_few(facts, CHECKED_MODEL_PAIRS, models.space) if are_few else distrust(facts, models.space)
+    reason = (
+        reliability_warning_of_few(facts, CHECKED_MODEL_PAIRS, models.space)
+        if are_few
+        else reliability_warning(facts, models.space)
+    )
     if reason is None and left_out > MOST_LEFT_OUT:
         reason = MANY_LEFT_OUT.format(left_out)
     return Posterior(

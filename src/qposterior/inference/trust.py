@@ -90,7 +90,7 @@ def is_enough(summary: dict[str, Any], *, min_ess: float, max_r_hat: float) -> b
     )
 
 
-def distrust(
+def reliability_warning(
     summary: dict[str, Any], space: StateActionSpace | None = None, *, max_r_hat: float = MAX_R_HAT
 ) -> str | None:
     """Return why the draws cannot be trusted, in one sentence, or None."""
@@ -138,7 +138,7 @@ def chance_r_hat(chains: int, length: int, quantities: int) -> float:
     return max(MAX_R_HAT, float(np.sqrt((draws - 1.0 + ratio) / draws)))
 
 
-def distrust_few(summary: dict[str, Any], quantities: int, space: StateActionSpace) -> str | None:
+def reliability_warning_of_few(summary: dict[str, Any], quantities: int, space: StateActionSpace) -> str | None:
     """Return the same for draws that are few by intention, because the problem is large, and nearly independent.
 
     The worst of hundreds of estimates from a few draws each is bad by chance: R-hat is held against what chance makes
@@ -150,7 +150,7 @@ def distrust_few(summary: dict[str, Any], quantities: int, space: StateActionSpa
     kept: dict[str, Any] = {
         name: summary[name] for name in ("max_r_hat", "max_indicator_r_hat", "worst_pair") if name in summary
     }
-    reason = distrust(kept, space, max_r_hat=limit)
+    reason = reliability_warning(kept, space, max_r_hat=limit)
     if reason is None and usual < 0.5 * draws:
         reason = f"{draws} draws are worth only {usual:.0f} independent ones; group states, so that more can be drawn"
     return reason

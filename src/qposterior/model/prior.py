@@ -193,7 +193,7 @@ NEEDED = ("log_density_and_grad", "draw")
 def check_prior(prior: Any) -> None:
     """Raise unless this is one of our priors, or has what one of one's own needs."""
     lacks = [name for name in NEEDED if not hasattr(prior, name)]
-    if (lacks and not isinstance(prior, RewardPrior)) or isinstance(prior, type):
+    if lacks or isinstance(prior, type):
         raise InvalidInputError(
             f"a prior must have {' and '.join(NEEDED)}, and {shown(prior)} lacks {', '.join(lacks) or 'its values'}; "
             "give one, for example GaussianPrior(scale=4.0)"
