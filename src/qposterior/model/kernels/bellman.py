@@ -66,7 +66,15 @@ def backup(layout: Layout, psi: FloatArray, value: FloatArray, k: int) -> float:
 
 @kernel
 def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
-    """Fill θ, V and the greedy pairs from ψ; return (whether there is a solution, log |det(I − γ P_π)|)."""
+    """Fill θ, V and the greedy pairs from ψ; return (whether there is a solution, log |det(I − γ P_π)|).
+
+    θ_k = ψ_k on unobserved pairs and ψ_k + γ Σ P(s'|k) V(s') on observed ones, V(s) = max θ(s, ·) and 0 at goals: the
+    inverse of θ ↦ ψ (docs/explanation/bellman-coordinates.md). Components of the graph of what was seen are solved
+    successors first: a state without a loop by one backup, a looping component by policy iteration from a proper
+    policy, or from that of the last solve, which `work.greedy` holds. Ties stay with the first, or the exit they have.
+    Only observed pairs inside looping components enter the determinant. O(entries of the rows) without loops, and
+    O(size³) a round in a component with stochastic rows.
+    """
     theta, value, greedy = work.theta, work.value, work.greedy
     first_pair, row_of, row_start = layout.first_pair, layout.row_of, layout.row_start
     successor, probability, discount = layout.successor, layout.probability, layout.discount

@@ -62,6 +62,14 @@ class LikelihoodData(NamedTuple):
 def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> tuple[float, float, float]:
     r"""Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale.
 
+    With n readings of mean :math:`\bar r` and squared deviation S, and σ the scale of the row times exp(log_scale):
+
+    - Gaussian: :math:`-n \log(\sigma\sqrt{2\pi}) - (n (\bar r - g)^2 + S) / 2\sigma^2`, so that the sums are all
+      that is needed, however many readings there are; the kernel of a tolerance is the case n = 1, S = 0 (eq. abcpos);
+    - uniform kernel: :math:`-\log 2\sigma` where :math:`|\bar r - g| < \sigma`, else −∞, with slope 0;
+    - Student-t and Laplace (eq. llhpstarnoisy): reading by reading, each with its weight, which data annealing makes
+      smaller than 1.
+
     Where the scale is learned, a pair that has paid the same each time is a class of its own: its repeats say how well
     its mean is known, not how noisy the other pairs are. It contributes :math:`N(\bar r; g, \sigma^2/n)` without the
     :math:`\sigma^{-(n-1)}` of its spread, which would drive the common scale to 0.
@@ -184,9 +192,12 @@ def q_log_likelihood(
     value: FloatArray,
     greedy: IntArray,
 ) -> tuple[float, float]:
-    """Return Σ_k log p(readings | g_k(θ)) with any wall on rewards, and its slope in the log-scale; add to `grad`.
+    r"""Return Σ_k log p(readings_k | g_k(θ)) with any wall on rewards, and its slope in the log-scale; add to `grad`.
 
-    `value` and `greedy` are scratch; goals must have value 0.
+    g_k(θ) = θ_k − γ Σ P(s'|k) max θ(s', ·) (eq. abcpos). With bend_k the slope of a term in g_k the gradient is
+    :math:`\partial/\partial\theta_j = \text{bend}_j 1[j \text{ seen}] - \gamma \sum_k \text{bend}_k P(s_j|k)
+    1[j \text{ greedy in } s_j]`: where actions tie the lowest counts as greedy, a set of measure 0. `theta` and `grad`
+    are ``(K,)``; `value` ``(S,)`` and `greedy` ``(S,)`` are scratch, in which goals must have value 0.
     """
     discount = layout.discount
     first_pair = layout.first_pair
@@ -233,7 +244,12 @@ def q_density(
     value: FloatArray,
     greedy: IntArray,
 ) -> float:
-    """Return log p(θ | D) in Q coordinates (paper, eq. abcpos) and write its gradient."""
+    """Return log p(θ | D) = log prior(θ) + Σ_k log p(readings_k | g_k(θ)) in Q coordinates (paper, eq. abcpos).
+
+    `x` is ``(K,)``, or ``(K + 1,)`` with the log-scale where that is learned, whose normal prior is then added; `grad`
+    ``(D,)`` is written. Not normalised over the readings; the prior is, but for the mass that a wall cuts off. A θ
+    beyond a hard wall has −∞.
+    """
     num_pairs = layout.pair_state.size
     theta = x[:num_pairs]
     log_scale = x[num_pairs] if data.learned else 0.0
@@ -281,10 +297,14 @@ def bellman_density(
     slope: FloatArray,
     work: Work,
 ) -> tuple[float, float]:
-    """Return log p(ψ | D) without its determinant, and −log det; write the gradient (of the first part) to `grad`.
+    r"""Return log p(ψ | D) without its determinant, and −log det; write the gradient (of the first part) to `grad`.
 
-    p(ψ | D) ∝ prior(θ(ψ)) |det(I − γ P_π)|⁻¹ Π_k p(readings | ρ_k); the determinant is piecewise constant. A ψ without
-    solution has density 0.
+    :math:`p(\psi \mid D) \propto \text{prior}(\theta(\psi)) |\det(I - \gamma P_\pi)|^{-1} \prod_k p(r_k \mid \rho_k)`,
+    derived in docs/explanation/bellman-coordinates.md: θ solves θ_O = ρ + γ P_O V_θ, and π is its greedy policy. The
+    determinant is constant while π is, so it has no gradient; it jumps where π changes. The slope of the prior in θ is
+    pulled back to ψ by the adjoint of the solve (`pull_back`). `x` ``(D,)`` holds ψ on the `free` pairs, or z with
+    ρ = r̄ + σ z / √n where the scale is learned, and then the log-scale; `psi`, `slope` ``(K,)`` and `work` are scratch.
+    A ψ without solution (with discount 1: a loop that pays) has density 0.
     """
     log_scale = to_psi(layout, data, free, fixed, x, psi)
     fine, log_det = solve(layout, psi, work)

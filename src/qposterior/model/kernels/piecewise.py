@@ -214,9 +214,14 @@ def add_piece(
     log_det: float,
     piece: FloatArray,
 ) -> None:
-    """Write one piece: its ends, the Gaussian in x of the priors of u and of the observed pairs, and its log mass.
+    r"""Write one piece: its ends, the Gaussian in x of the priors of u and of the observed pairs, and its log mass.
 
-    θ is given at x = edge, and is linear with slope `rate` on the piece.
+    θ is given at x = edge, and is linear with slope `rate` on the piece, so that with precisions w_k = 1 / scale_k²
+
+    .. math:: w_u (x - m_u)^2 + \sum_{k \text{ seen}} w_k (m_k - \theta_k(x))^2 = b x^2 - 2 p x + c,
+
+    a Gaussian of centre p / b and variance 1 / b, cut off at `low`, `high` and where a θ_k meets a hard wall. Its log
+    mass is −½ (c − p² / b) − log det + log √(2π / b) + log(Φ(high) − Φ(low)), without the norms of the priors.
     """
     # Σ precision_k (mean_k − θ_k(x))² = bend x² − 2 push x + rest, the prior of u itself first.
     bend, push = prior.precision[u], prior.precision[u] * prior.mean[u]
