@@ -485,7 +485,7 @@ def leapfrog_by_gradient(
     """The leapfrog steps of alg. hmc for a target without a compiled form; particles may differ in their steps."""
     x, p = x.copy(), p.copy()
     density, grad = target.log_density_and_grad(x)
-    smooth, jump = density.smooth.copy(), density.jump.copy()
+    smooth, jump, walls = density.smooth.copy(), density.jump.copy(), target.upper_walls
     for taken in range(int(num_steps.max(initial=0))):
         moving = (taken < num_steps) & np.isfinite(smooth)
         if not moving.any():
@@ -493,8 +493,8 @@ def leapfrog_by_gradient(
         half = 0.5 * step[moving, None]
         p[moving] += half * grad[moving]
         x[moving] += step[moving, None] * inverse_mass * p[moving]
-        beyond = x > target.upper_walls
-        x = np.where(beyond, 2.0 * np.where(beyond, target.upper_walls, 0.0) - x, x)
+        beyond = x > walls
+        x = np.where(beyond, 2.0 * np.where(beyond, walls, 0.0) - x, x)
         p = np.where(beyond, -p, p)
         density, grad[moving] = target.particles(moving).log_density_and_grad(x[moving])
         smooth[moving], jump[moving] = density
