@@ -18,19 +18,26 @@ ROOT = Path(__file__).parents[1]
 PACKAGE, FIGURES = "src/qposterior/", "src/qposterior_paper/"
 
 AGENTS = ("world", "environments", "model", "inference", "answers.py", "agents", "experiments")
-POSTERIORS = ("world", "environments", "model", "inference", "weighted_draws.py", "arguments.py", "api.py")
+POSTERIORS = ("world", "environments", "model", "inference", "answers.py", "front_door.py")
 SOURCES: Mapping[str, tuple[str, ...]] = {
     "agents.md": AGENTS,
     "benchmarks.md": (*AGENTS, "logs", "cli"),  # reads a log, starts the command line
     "calibration.md": (*POSTERIORS, "logs"),
-    "paper.md": (*AGENTS, "arguments.py", "api.py", "paper"),
+    "paper.md": (*AGENTS, "front_door.py", "paper"),
     "results.md": AGENTS,
     "verification.md": (*POSTERIORS, "agents", "experiments"),
 }
 """What each page depends on, below the package: folders and modules whose change may change its numbers.
 
-`paper` are the figures, a folder of the package once and now a package of their own.
+`paper` are the figures, a folder of the package once and now a package of their own; `answers.py` and `front_door.py`
+stand for the modules of `RENAMED`, by the names under which the hashes of older pages were taken.
 """
+
+RENAMED = {
+    "weighted_draws.py": "answers.py",
+    "api.py": "front_door.py",
+    "arguments.py": "front_door.py/arguments.py",
+}
 
 LINE = re.compile(r"^Sources: (?P<names>[\w. ]+) \(sha256 (?P<hashes>[0-9a-f, ]+|unknown)\)\.$", re.MULTILINE)
 
@@ -46,7 +53,8 @@ def read_sources(names: Iterable[str], commit: str | None = None) -> dict[str, b
             members = [member for member in archive.getmembers() if member.name.endswith(".py")]
             files = {member.name: archive.extractfile(member).read() for member in members}
     below = {path.replace(FIGURES, f"{PACKAGE}paper/").removeprefix(PACKAGE): text for path, text in files.items()}
-    return {path: text for path, text in below.items() if path.split("/")[0] in names}
+    named = {RENAMED.get(path, path): text for path, text in below.items()}
+    return {path: text for path, text in named.items() if path.split("/")[0] in names}
 
 
 def hash_of(files: Mapping[str, bytes]) -> str:
