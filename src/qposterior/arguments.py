@@ -91,6 +91,11 @@ def _linear(features: FloatArray, given: dict[str, Any]) -> LinearQ:
     return LinearQ(np.ascontiguousarray(features))
 
 
+def _is_belief(transitions: Any) -> bool:
+    """Return whether this is a belief about rows: it is bound to what was seen, and is no noise."""
+    return callable(getattr(transitions, "bind", None)) and not hasattr(transitions, "draw_log_scale")
+
+
 def _check_each(given: dict[str, Any]) -> None:
     """Raise where an argument of `posterior` is not what it must be, whatever the others are."""
     check_type("seen", given["seen"], Experience)
@@ -105,7 +110,7 @@ def _check_each(given: dict[str, Any]) -> None:
         check_noise(given["noise"])
     if given["transitions"] is not None:
         kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
-        if isinstance(given["transitions"], type) or not hasattr(given["transitions"], "bind"):
+        if isinstance(given["transitions"], type) or not _is_belief(given["transitions"]):
             check_type("transitions", given["transitions"], kinds)
     if isinstance(given["transitions"], TransitionTable):
         check_rows(given["transitions"], given["seen"].space.num_pairs, given["seen"].space.num_states)
@@ -128,6 +133,8 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
     for name, methods in USED_BY.items():
         if is_given[name] and method not in methods:
             raise InvalidInputError(f"{name} is for method {' and '.join(methods)}, not for {method!r}; leave it out")
+    if is_given["features"] and callable(coordinates):
+        raise InvalidInputError("a linear Q (features=) has coordinates of its own, its weights; leave coordinates out")
     is_tolerant = bool(np.any(given["tolerance"]))
     if given["noise"] is not None and is_tolerant:
         raise InvalidInputError("noise and a tolerance exclude each other; leave one out")
@@ -179,7 +186,7 @@ def _unknown_rows(seen: Experience, transitions: Any, prior: Any, method: str, c
             raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
     if transitions == "empirical" or isinstance(transitions, TransitionTable | SimulatorPool):
         return None
-    is_counted, is_belief = seen.transitions == "counted", hasattr(transitions, "bind")
+    is_counted, is_belief = seen.transitions == "counted", _is_belief(transitions)
     if not is_counted and isinstance(transitions, DirichletRows):
         raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
     if not is_counted and not is_belief:

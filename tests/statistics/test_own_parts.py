@@ -6,8 +6,11 @@ priors: no chain, no gradient, no plain path. z-scores beyond 4.5 happen to a ri
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
+from scipy import stats
 
 import qposterior as qp
 from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, SixtyForty, TwoWorlds, stretched
@@ -16,6 +19,7 @@ from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.model.charts import CHARTS, LinearQ, QChart
 from qposterior.model.noise import Tolerance
+from qposterior.model.rows import BoundRows
 from qposterior.model.target import Target
 
 LIMIT = 4.5
@@ -289,3 +293,137 @@ def test_the_annealed_sampler_runs_on_a_linear_q_and_agrees_with_a_grid(particle
     spread = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     assert np.abs((np.mean(found, axis=0) - expected) / np.sqrt(spread**2 + 1e-6)).max() < LIMIT
     assert abs(np.mean(evidence) - 1.0) < LIMIT * np.std(evidence, ddof=1) / np.sqrt(len(evidence))
+
+
+def seen_with_two_rewards():
+    mdp = qp.FiniteMDP.from_edges(
+        [(0, 0, 1, 0.5, -1.0), (0, 0, 2, 0.5, -1.0), (0, 1, 2, 1.0, 0.0), (1, 0, 2, 1.0, -0.5), (1, 1, 2, 1.0, -0.5)],
+        goal=[2],
+    )
+    return mdp, qp.Experience.of_pairs(mdp, [(0, 0), (1, 1)])
+
+
+@dataclass
+class Reordered:
+    """Rows as they are, of other pairs than those seen."""
+
+    order: tuple[int, ...]
+
+    def bind(self, seen, rng):
+        order = list(self.order)
+        return BoundRows(pairs=seen.observed_pairs[order], table=seen.table().select(np.array(order)))
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0,), (1,)])
+def test_rows_of_other_pairs_than_those_seen_are_refused(order):
+    _, seen = seen_with_two_rewards()
+    for options in ({}, {"tolerance": 0.1}):
+        with pytest.raises(qp.InvalidInputError, match="rows must be those of the pairs seen"):
+            qp.posterior(seen, transitions=Reordered(order), particles=50, **options)
+
+
+@pytest.mark.parametrize(
+    "answer", [lambda num, size: np.ones((1, size)), lambda num, size: np.full((num, size), np.nan)]
+)
+def test_rows_that_are_proposed_wrongly_are_refused(answer):
+    _, seen = seen_with_two_rewards()
+
+    class Wrong:
+        def bind(self, seen, rng):
+            table = seen.table()
+            return BoundRows(
+                pairs=seen.observed_pairs, table=table, draw_fn=lambda num, rng: answer(num, table.successor.size)
+            )
+
+    with pytest.raises(qp.InvalidInputError, match="draw_fn"):
+        qp.posterior(seen, transitions=Wrong(), particles=50)
+
+
+@dataclass
+class Edged:
+    """Readings lie within 1.5 of the mean reward, evenly."""
+
+    has_edge: bool = True
+
+    def log_density_and_grad(self, rewards, seen):
+        starts, values, weights = seen.readings()
+        gap = np.abs(values - np.repeat(rewards, np.diff(starts), axis=1))
+        return np.where(np.all(gap < 1.5, axis=1), -weights.sum() * np.log(3.0), -np.inf), np.zeros_like(rewards)
+
+
+@pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
+def test_a_noise_of_ones_own_with_an_edge_is_annealed_without_end_no_more():
+    """One state, so that the mean reward is Q: a truncated normal, and the evidence is its mass."""
+    seen = bandit([[0.3, 1.9], [0.9, 0.2]])
+    prior = qp.GaussianPrior(scale=1.0)
+    evidence = []
+    for seed in range(12):
+        sampler = AnnealedSampler.start(
+            seen, prior=prior, noise=Edged(), particles=400, rng=np.random.default_rng(seed), chart=CHARTS["q"]
+        )
+        sampler.update(seen)
+        assert np.all(np.abs(sampler.particles.parameters[:, 0] - 1.1) < 0.7 + 1e-9)
+        evidence.append(np.exp(sampler.particles.log_evidence))
+    mass = np.diff(stats.norm.cdf([0.4, 1.8]))[0] * np.diff(stats.norm.cdf([-0.6, 1.7]))[0] / 3.0**4
+    assert abs(np.mean(evidence) / mass - 1.0) < LIMIT * np.std(evidence, ddof=1) / mass / np.sqrt(12) + 1e-9
+
+
+def test_a_subclass_with_another_density_is_sampled_by_it():
+    @dataclass(frozen=True)
+    class Elsewhere(qp.GaussianPrior):
+        def log_density_and_grad(self, theta, space):
+            return super().log_density_and_grad(theta - 7.0, space)
+
+        def draw(self, num, space, rng):
+            return super().draw(num, space, rng) + 7.0
+
+    mdp = qp.make_environment("two-state")
+    post = qp.posterior(qp.Experience(mdp.space), prior=Elsewhere(scale=1.0), particles=2000)
+    assert np.abs(post.mean()[0] - 7.0).max() < 0.2
+    with pytest.raises(qp.InvalidInputError, match="GaussianPrior"):
+        qp.posterior(qp.Experience(mdp.space), prior=Elsewhere(scale=1.0), method="exact", particles=50)
+
+
+def test_a_noise_with_a_method_called_bind_and_a_prior_with_arrays_are_taken():
+    @dataclass
+    class Bound(GaussianReadings):
+        def bind(self):
+            return "something else"
+
+    @dataclass
+    class PerPair(Plain):
+        mean: np.ndarray = None
+        scale: np.ndarray = None
+
+    seen = bandit([[0.3, 1.9], [0.9, 0.2]])
+    post = qp.posterior(seen, noise=Bound(), particles=200, prior=PerPair(qp.GaussianPrior(), np.zeros(2), np.ones(2)))
+    assert post.settings["prior"] == {"name": "PerPair"}
+    with pytest.raises(qp.InvalidInputError, match="transitions must be"):
+        qp.posterior(seen, noise=Bound(), transitions=qp.Noise(), particles=50)
+
+
+def test_a_linear_q_has_coordinates_of_its_own():
+    _, seen = seen_with_two_rewards()
+    with pytest.raises(qp.InvalidInputError, match="leave coordinates out"):
+        qp.posterior(seen, features=np.eye(4), tolerance=0.5, coordinates=stretched, particles=50)
+
+
+def test_rewards_beyond_the_wall_of_a_prior_on_rewards_are_refused():
+    mdp, seen = seen_with_two_rewards()
+    for options in ({}, {"tolerance": 0.1, "kernel": "uniform"}):
+        with pytest.raises(qp.InvalidInputError, match=r"rewards lie below -0\.7"):
+            qp.posterior(
+                seen, prior=qp.RewardPrior(mean=-1.0, upper=-0.7), transitions=mdp.transitions, particles=50, **options
+            )
+
+
+def test_conditionals_are_those_given_the_rows_that_were_put_in():
+    mdp, _ = seen_with_two_rewards()
+    target = Target(qp.Experience.of_pairs(mdp, [(0, 0)]), qp.GaussianPrior(mean=-1.0, scale=0.7), Tolerance())
+    rows = np.array([[0.9, 0.1]])
+    plain = Target(target.seen, Plain(target.prior), Tolerance())
+    theta = target.given(rows).to_q(target.initial(5, np.random.default_rng(0)))
+    k = int(mdp.space.pair(1, 0))
+    given = target.given(rows).log_integral(theta, k)
+    np.testing.assert_allclose(given, plain.given(rows).log_integral(theta, k), atol=1e-4)
+    assert np.abs(given - target.log_integral(theta, k)).min() > 1e-3

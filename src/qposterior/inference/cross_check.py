@@ -27,7 +27,10 @@ def scouted(post: Posterior, problem: Problem, rng: np.random.Generator) -> Post
 
     They run in Bellman coordinates, in which a chain that stays is held by a mode and not by a narrow tolerance.
     """
-    target = Target(problem.seen, problem.prior, problem.noise)
+    try:
+        target = Target(problem.seen, problem.prior, problem.noise)
+    except QPosteriorError:  # Bellman coordinates have no support where Q coordinates have: nothing to scout
+        return post
     if not post.trusted or target.num_coordinates == 0:
         return post
     visited = post.expectation(post.space.optimal_share(post.draws)) > 1.0 / post.weights.size

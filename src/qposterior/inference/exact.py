@@ -20,7 +20,7 @@ from qposterior.inference.problem import Problem
 from qposterior.model.charts import CHARTS
 from qposterior.model.kernels.density import GAUSSIAN, UNIFORM, LikelihoodData
 from qposterior.model.noise import Likelihood, Readings, as_likelihood
-from qposterior.model.prior import GaussianPrior
+from qposterior.model.prior import GaussianPrior, compiled_form
 from qposterior.weighted_draws import Posterior, judged
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
@@ -60,7 +60,7 @@ class Enumeration:
         max_cells: int = MOST_CELLS,
         rng: np.random.Generator,
     ) -> None:
-        if not isinstance(prior, GaussianPrior):
+        if not isinstance(prior, GaussianPrior) or compiled_form(prior, 1) is None:  # None: of another density
             raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
         likelihood = as_likelihood(noise)
         readings = likelihood.bind(seen)

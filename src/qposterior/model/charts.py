@@ -28,7 +28,7 @@ from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
-from qposterior.model.prior import compiled_form, truncated_normal
+from qposterior.model.prior import RewardPrior, truncated_normal
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -107,12 +107,23 @@ class Parts:
     prior_data: PriorData  # its compiled form; of a prior of one's own only what starting points are placed by
     readings: Readings
     is_exact: bool  # tolerance 0
+    has_own_prior: bool  # without a compiled form
     q_function: QFunction
 
     @property
-    def has_own_prior(self) -> bool:
-        """Whether the prior has no compiled form."""
-        return compiled_form(self.prior, 1) is None
+    def layout_given(self) -> Layout:
+        """The layout with the rows that were put in, where all particles share them."""
+        if self.rows.shape[0] > 1:
+            raise InvalidInputError("particles that have rows of their own have no conditionals in common")
+        return self.layout._replace(probability=self.rows[0])
+
+    def check_rows(self) -> None:
+        """Raise unless there is a row for each pair that was seen, in the order of the readings."""
+        if not np.array_equal(self.layout.observed, self.seen.observed_pairs):
+            raise InvalidInputError(
+                f"rows must be those of the pairs seen, {self.seen.observed_pairs.tolist()} in this order; got rows of "
+                f"{self.layout.observed.tolist()}"
+            )
 
 
 @dataclass(kw_only=True)
@@ -259,6 +270,7 @@ class QChart(BoundChart):
             raise InvalidInputError(
                 'tolerance 0 has no density in Q coordinates; use coordinates="bellman", or a positive tolerance'
             )
+        parts.check_rows()
         self.parts = parts
         self.num_coordinates = int(parts.q_function.space.num_pairs)
         self.upper_walls = np.full(self.num_coordinates, wall_on(parts.prior_data, HARD_Q))
@@ -300,7 +312,12 @@ class QChart(BoundChart):
         theta = self.parts.q_function.to_q(at.parameters)
         in_theta = np.zeros_like(theta)
         in_theta[:, layout.observed] = bend
-        flow = layout.discount * (self.parts.seen.table().matrix.T @ bend.T).T
+        flow = np.zeros((theta.shape[0], space.num_states))
+        weight = layout.discount * self.parts.rows * np.repeat(bend, np.diff(layout.row_start), axis=1)
+        order = np.argsort(layout.successor, kind="stable")
+        met, first = np.unique(layout.successor[order], return_index=True)
+        if met.size:
+            flow[:, met] = np.add.reduceat(weight[:, order], first, axis=1)
         chosen = greedy_pairs(space, theta)
         in_theta[np.arange(theta.shape[0])[:, None], chosen] -= flow[:, space.deciding_states]
         return slope + self.parts.q_function.pull_back(in_theta), np.zeros(theta.shape[0])
@@ -335,6 +352,7 @@ class BellmanChart(BoundChart):
         seen, layout = parts.seen, parts.layout
         if parts.q_function.space is not seen.space:
             raise InvalidInputError('Bellman coordinates are those of a table; for another Q use coordinates="q"')
+        parts.check_rows()
         self.parts = parts
         free = np.flatnonzero(~seen.observed) if parts.is_exact else np.arange(seen.space.num_pairs)
         self.free: IntArray = free.astype(np.int64)
@@ -450,7 +468,7 @@ class BellmanChart(BoundChart):
         uniforms = rng.random((x.shape[0], self.free.size, 2))
         use_threads_for(3 * x.shape[0] * parts.seen.space.num_pairs * self.free.size)
         data, prior = parts.readings.data, parts.prior_data
-        piecewise.gibbs_sweep(parts.layout, data, prior, self.free, self.fixed, x, uniforms)
+        piecewise.gibbs_sweep(parts.layout_given, data, prior, self.free, self.fixed, x, uniforms)
         return x
 
     def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
@@ -458,7 +476,7 @@ class BellmanChart(BoundChart):
         prior = self.parts.prior_data
         psi = np.where(self.parts.seen.observed, self.parts.seen.reward_mean, theta)
         use_threads_for(3 * psi.size)
-        log_mass = piecewise.log_integrals(self.parts.layout, prior, psi, k)
+        log_mass = piecewise.log_integrals(self.parts.layout_given, prior, psi, k)
         other = np.setdiff1d(self.free, [k])
         z = (theta[:, other] - prior.mean[other]) / prior.scale[other]
         return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) + prior.log_norm)
@@ -537,6 +555,8 @@ class RewardChart(BoundChart):
 
     def __init__(self, parts: Parts) -> None:
         prior, space, seen = parts.prior, parts.seen.space, parts.seen
+        if not isinstance(prior, RewardPrior):
+            raise InvalidInputError(f"coordinates that are rewards take a RewardPrior, got {prior}")
         if parts.layout.observed.size != space.num_pairs:
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         if not parts.readings.is_compiled:
@@ -548,6 +568,12 @@ class RewardChart(BoundChart):
             raise InvalidInputError(
                 f"with discount 1 and loops almost every draw of rewards has a loop that pays; RewardPrior needs "
                 f"upper < 0, got {prior.upper} (or use a discount below 1)"
+            )
+        data = parts.readings.data
+        nearest = data.mean - (data.scale if parts.readings.has_edge and not parts.is_exact else 0.0)
+        if (parts.is_exact or parts.readings.has_edge) and np.any(nearest > prior.highest):
+            raise InvalidInputError(
+                f"the prior says that rewards lie below {prior.highest:g}, but {data.mean.max():g} was seen"
             )
         self.parts = parts
         self.free = np.flatnonzero(~seen.observed) if parts.is_exact else np.arange(space.num_pairs)

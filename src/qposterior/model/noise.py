@@ -337,9 +337,18 @@ class OwnReadings:
         return replace(self, before=before, share=share)
 
 
+COMPLETE = ("bind", "is_exact", "is_noisy", "largest_tolerance", "at_tolerance", "draw_log_scale", "describe")
+"""What a `Likelihood` has."""
+
+
+def _is_complete(noise: Any) -> bool:
+    return not isinstance(noise, type) and all(hasattr(noise, name) for name in COMPLETE)
+
+
 def as_likelihood(noise: Any) -> Likelihood:
     """Return a noise with all that the samplers ask of it: ours as it is, one's own wrapped."""
-    if not hasattr(noise, "bind"):
+    # A noise of ours with a density of its own is one's own: its compiled form belongs to another density.
+    if not _is_complete(noise) or hasattr(noise, "log_density_and_grad"):
         return OwnNoise(noise)
     complete: Likelihood = noise
     return complete
@@ -347,7 +356,8 @@ def as_likelihood(noise: Any) -> Likelihood:
 
 def check_noise(noise: Any) -> None:
     """Raise unless this is a `Noise`, or has what one of one's own needs."""
-    if not isinstance(noise, Noise) and (isinstance(noise, type) or not hasattr(noise, "log_density_and_grad")):
+    has_density = not isinstance(noise, type) and hasattr(noise, "log_density_and_grad")
+    if isinstance(noise, Tolerance) or not (has_density or _is_complete(noise)):
         raise InvalidInputError(
             f"noise must be a Noise, or an object with log_density_and_grad, got {shown(noise)}; "
             "for example Noise(scale=1.0)"

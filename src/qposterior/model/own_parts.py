@@ -29,7 +29,7 @@ def checked_density(
             f"{name}.log_density_and_grad must return {values.shape[:1]} log-densities and {values.shape} gradients "
             f"for {values.shape} values, got {total.shape} and {slope.shape}"
         )
-    total[np.abs(values).max(axis=1, initial=0.0) > ABSURD] = -np.inf
+    total[~(np.abs(values).max(axis=1, initial=0.0) <= ABSURD)] = -np.inf
     if np.isnan(total).any() or np.any(total == np.inf):
         raise InvalidInputError(f"a log-density of the {name} is nan or inf; return -inf where the density is 0")
     return total, np.where(np.isfinite(total)[:, None], slope, 0.0)

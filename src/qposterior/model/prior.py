@@ -34,6 +34,8 @@ DRAWS_FOR_SCALE = 500
 class Prior(Protocol):
     """A density over θ, the values of Q on the K pairs of a space: what a prior of one's own must be able to say.
 
+    Where Q is linear in features, `space` has the number of weights as its `num_pairs`, and θ are the weights.
+
     It may also have numbers `mean` and `scale`, a typical value and its spread (else they are found from draws);
     `has_edge = True` where the density is 0 somewhere; and `describe()`, a plain description that is stored with
     results.
@@ -201,14 +203,35 @@ def check_prior(prior: Any) -> None:
 
 
 def compiled_form(prior: Any, num_pairs: int) -> PriorData | None:
-    """Return the numbers that the compiled loops need, None for a prior that has no compiled form."""
+    """Return the numbers that the compiled loops need, None for a prior that has no compiled form.
+
+    None too for a subclass that overrides the density or the draws and not `compiled`, which belongs to those of the
+    base.
+    """
     compile_fn = getattr(prior, "compiled", None)
-    return None if compile_fn is None else compile_fn(num_pairs)
+    if not callable(compile_fn):
+        return None
+    owners = {name: _owner(type(prior), name) for name in ("compiled", *NEEDED)}
+    written_for = owners.pop("compiled")
+    if any(owner is not written_for and issubclass(owner, written_for) for owner in owners.values()):
+        return None
+    numbers: PriorData = compile_fn(num_pairs)
+    return numbers
+
+
+def _owner(kind: type, name: str) -> type:
+    """Return the class that a method comes from."""
+    return next((base for base in kind.__mro__ if name in vars(base)), kind)
 
 
 def prior_density(prior: Prior, values: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
     """Return what the prior says of ``(N, P)`` values, checked."""
     return checked_density("prior", values, lambda given: prior.log_density_and_grad(given, space))
+
+
+def _has_numbers(prior: Any) -> bool:
+    """Return whether a prior has a mean and a scale that are numbers, not arrays over the pairs."""
+    return all(hasattr(prior, name) and np.ndim(getattr(prior, name)) == 0 for name in ("mean", "scale"))
 
 
 def typical(prior: Any, space: StateActionSpace) -> tuple[float, float]:
@@ -217,7 +240,7 @@ def typical(prior: Any, space: StateActionSpace) -> tuple[float, float]:
     Else the median and half the width of the central 68 % of draws of all pairs, which a heavy tail leaves alone. Used
     to place starting points, tolerances and nodes of quadrature, never in a density.
     """
-    if hasattr(prior, "mean") and hasattr(prior, "scale"):
+    if _has_numbers(prior):
         return float(prior.mean), float(prior.scale)
     drawn = np.asarray(prior.draw(DRAWS_FOR_SCALE, space, np.random.default_rng(0)), dtype=float)
     if drawn.shape != (DRAWS_FOR_SCALE, space.num_pairs):
@@ -248,5 +271,5 @@ def prior_to_dict(prior: Any) -> dict[str, Any]:
     if hasattr(prior, "describe"):  # a prior that says of itself what it is
         return dict(prior.describe())
     check_prior(prior)
-    numbers = {name: float(getattr(prior, name)) for name in ("mean", "scale") if hasattr(prior, name)}
+    numbers = {"mean": float(prior.mean), "scale": float(prior.scale)} if _has_numbers(prior) else {}
     return {"name": type(prior).__name__} | numbers

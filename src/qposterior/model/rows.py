@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qposterior.checks import check_callable, check_choice, check_count, check_number, check_type, make_rng
+from qposterior.checks import check_callable, check_choice, check_count, check_number, check_type, make_rng, shown
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
 from qposterior.world.experience import Experience
@@ -209,7 +209,13 @@ class BoundRows:
         """Return ``(num, nnz)`` rows drawn from what is believed of them, None where they are known."""
         if self.draw_fn is None:
             return None
-        drawn = self.draw_fn(num, rng)
+        drawn = np.asarray(self.draw_fn(num, rng), dtype=float)
+        shape = (num, self.table.successor.size)
+        if drawn.shape != shape or not np.all((drawn >= 0.0) & np.isfinite(drawn)):
+            raise InvalidInputError(
+                f"draw_fn(num, rng) must return {shape} masses of the entries of the rows, finite and 0 or more; got "
+                f"{shown(drawn)}"
+            )
         if not drawn.shape[1]:
             return np.ascontiguousarray(drawn)
         sums = np.add.reduceat(drawn, self.table.row_start[:-1], axis=1)

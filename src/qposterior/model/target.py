@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from qposterior.checks import check_type
 from qposterior.errors import InvalidInputError
 from qposterior.model import quadrature
 from qposterior.model.charts import BellmanChart, Chart, Parts, QFunction, Table
@@ -26,7 +27,7 @@ from qposterior.model.kernels.density import HARD_REWARD, LOG_TWO_PI, Likelihood
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.noise import Readings, as_likelihood
 from qposterior.model.prior import compiled_form, prior_density, typical
-from qposterior.model.rows import KnownRows, Rows
+from qposterior.model.rows import BoundRows, KnownRows, Rows
 from qposterior.model.starts import Spread
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
@@ -138,9 +139,10 @@ class Target(Density):
         rng: np.random.Generator | None = None,
     ) -> None:
         self.seen, self.prior, self.noise = seen, prior, as_likelihood(noise)
-        self.rows = (rows or KnownRows()).bind(seen, rng)
+        self.rows: BoundRows = (KnownRows() if rows is None else rows).bind(seen, rng)
+        check_type("what rows.bind(seen, rng) returns", self.rows, BoundRows)
         self.layout = build_layout(seen.space, self.rows.pairs, self.rows.table)
-        function = q_function or Table(seen.space)
+        function = Table(seen.space) if q_function is None else q_function
         self.typical_value, self.typical_spread = typical(prior, function.space)
         size = int(function.space.num_pairs)
         compiled = compiled_form(prior, size)
@@ -153,6 +155,7 @@ class Target(Density):
             prior_data=near if compiled is None else compiled,
             readings=self.noise.bind(seen),
             is_exact=self.noise.is_exact,
+            has_own_prior=compiled is None,
             q_function=function,
         )
         self.chart: Chart = chart(parts)

@@ -419,8 +419,12 @@ def raise_power(sampler: AnnealedSampler, stop_at: float) -> Stage:
     old = sampler._make_target(sampler.before)
     all_read, before = (t.log_likelihood(particles.parameters, particles.log_scale) for t in (made, old))
     start = np.inf if sampler.power == 0.0 else sampler.power**-0.5
-    gain = PowerGain(tolerance=start, log_ratio=all_read - before)
-    stage, reach = ("I", sampler._log_reach()) if np.isinf(start) else ("II", 0.0)
+    # A reading may exclude a particle whatever its power: then it has no gain but the weight 0.
+    is_possible = np.isfinite(all_read)
+    log_ratio = np.where(is_possible, all_read - np.where(is_possible, before, 0.0), 0.0)
+    gain = PowerGain(tolerance=start, log_ratio=log_ratio)
+    stage, reach = ("I", sampler._log_reach()) if np.isinf(start) else ("II", np.zeros(particles.num))
+    reach = np.where(is_possible, reach, -np.inf)
     tau = ess_adapt(
         particles.log_weights + reach, gain.lower, start=start, target=1.0, factor=sampler.settings.ess_factor
     )

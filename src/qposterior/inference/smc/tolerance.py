@@ -56,6 +56,8 @@ def ess_adapt(
         fine = 2.0 * target
         while not is_fine(fine):
             fine *= 2.0
+            if not np.isfinite(fine):
+                raise QPosteriorError('no tolerance leaves enough particles; use more of them, or method="hmc"')
     low, high = np.log(fine), np.log(target)  # fine at `low`, not at `high`, whichever of the two is larger
     while abs(high - low) > CLOSE:
         middle = 0.5 * (low + high)
