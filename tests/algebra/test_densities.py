@@ -254,7 +254,7 @@ def test_likelihood_is_constant_along_u_where_a_state_can_recur():
     moved = theta + steps[:, None] * np.array([1.0, 0.0])
     level = target.log_density(moved).smooth
     np.testing.assert_allclose(level, level[0], atol=1e-6)  # c > c_θ = θ2 − θ1 = −1.5
-    below = target.log_density(theta - np.array([[2.5, 0.0]]))[0, 0]
+    below = target.log_density(theta - np.array([[2.5, 0.0]])).smooth[0]
     assert abs(below - level[0]) > 0.1
     bellman = BellmanTarget(seen, GaussianPrior(scale=1e6), Tolerance(tolerance=2.0))
     # Bellman coordinates cannot express such a θ: its ρ is a loop of mean 0, whose solution leaves by the exit.
