@@ -108,7 +108,7 @@ def test_two_unknown_rows_agree_with_enumeration_weighted_by_the_evidence_of_eac
         for i, k in enumerate(seen.observed_pairs):
             window = slice(table.row_start[i], table.row_start[i + 1])
             row = table.successor[window], gammas[window] / gammas[window].sum()
-                known._set_row(int(k), Edges(*row, np.full(row[0].size, np.nan)))
+            known._set_row(int(k), Edges(*row, np.full(row[0].size, np.nan)))
             known._first_seen[int(k)] = i
         found = Enumeration(known, prior, Tolerance() if noise is None else noise, coordinates="bellman", rng=rng)
         log_z.append(found.log_evidence)
