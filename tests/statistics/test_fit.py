@@ -217,7 +217,7 @@ def test_a_log_that_is_too_large_to_draw_for_says_so(found, monkeypatch):
     monkeypatch.setattr(module, "MOST_NUMBERS", 99 * module.CHAINS_OF_ROWS * pairs)
     with pytest.raises(qp.InvalidInputError, match=r"big\.csv: 6 pairs.*empirical"):
         module.sampler_size(found.chosen, 4000, path="big.csv")
-    monkeypatch.setattr(module, "MOST_NUMBERS", 100 * module.CHAINS * pairs)
+    monkeypatch.setattr(module, "MOST_NUMBERS", 100 * module.CHAINS_OF_ROWS * pairs)
     monkeypatch.setattr(module, "MOST_KEPT", 99 * pairs)
     with pytest.raises(qp.InvalidInputError, match=r"group states$"):
         module.sampler_size(found.chosen, 4000)

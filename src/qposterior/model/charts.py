@@ -274,6 +274,8 @@ class QChart(BoundChart):
         self.parts = parts
         self.num_coordinates = int(parts.q_function.space.num_pairs)
         self.upper_walls = np.full(self.num_coordinates, wall_on(parts.prior_data, HARD_Q))
+        self._order = np.argsort(parts.layout.successor, kind="stable")  # entries by the state they lead to
+        self._met, self._first = np.unique(parts.layout.successor[self._order], return_index=True)
         # A uniform kernel or a wall on rewards leaves little room; Bellman coordinates know the way.
         self.fallback = BellmanChart if self.is_table else None
 
@@ -314,10 +316,8 @@ class QChart(BoundChart):
         in_theta[:, layout.observed] = bend
         flow = np.zeros((theta.shape[0], space.num_states))
         weight = layout.discount * self.parts.rows * np.repeat(bend, np.diff(layout.row_start), axis=1)
-        order = np.argsort(layout.successor, kind="stable")
-        met, first = np.unique(layout.successor[order], return_index=True)
-        if met.size:
-            flow[:, met] = np.add.reduceat(weight[:, order], first, axis=1)
+        if self._met.size:
+            flow[:, self._met] = np.add.reduceat(weight[:, self._order], self._first, axis=1)
         chosen = greedy_pairs(space, theta)
         in_theta[np.arange(theta.shape[0])[:, None], chosen] -= flow[:, space.deciding_states]
         return slope + self.parts.q_function.pull_back(in_theta), np.zeros(theta.shape[0])
