@@ -66,9 +66,9 @@ class Mutation:
 
 
 MUTATIONS = [
-    Mutation(DENSITY, "slope[k] = (mean[k] - theta[k]) * precision[k]", "slope[k] = -theta[k] * precision[k]", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "gap_a, gap_b = mean[k] - theta[k],", "gap_a, gap_b = -theta[k],", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "total = prior.log_norm - 0.5 * gaussian", "total = prior.log_norm - gaussian", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
-    Mutation(DENSITY, "c += (mean[k + 2] - theta[k + 2]) * slope[k + 2]", "c += (mean[k + 1] - theta[k + 1]) * slope[k + 2]", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
+    Mutation(DENSITY, "c += gap_c * slope_c", "c += gap_b * slope_c", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "    for k in range(whole, theta.size):", "    for k in range(whole + 1, theta.size):", DENSITIES + "test_the_prior_adds_up_every_pair[6]"),
     Mutation("model/noise.py", "float(log_norm.sum())", "float(log_norm[1:].sum())", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "gap = mean[i] - theta[k] + discount * value[t]", "gap = mean[i] - theta[k] + value[t]", DENSITIES + "test_bellman_density_is_the_q_density_over_the_determinant_and_the_jacobian_of_the_scale[gaussian kernel-deterministic loops]"),

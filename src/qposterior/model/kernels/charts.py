@@ -136,7 +136,7 @@ def _class_of(argument: types.Type) -> type | None:
     return getattr(argument, "instance_class", None)
 
 
-@overload(density, jit_options={"error_model": "numpy"})
+@overload(density, inline="always")
 def _resolve_density(layout: Any, data: Any, prior: Any, chart: Any, x: Any, grad: Any, scratch: Any) -> Any:
     chosen = _DENSITY[_class_of(chart)]
 

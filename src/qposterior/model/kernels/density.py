@@ -127,16 +127,20 @@ def gaussian_slopes(prior: PriorData, theta: FloatArray, slope: FloatArray) -> f
     In four partial sums: additions need not wait for one another, and their order is fixed.
     """
     mean, precision = prior.mean, prior.precision
-    for k in range(theta.size):
-        slope[k] = (mean[k] - theta[k]) * precision[k]
     a, b, c, d = 0.0, 0.0, 0.0, 0.0
     whole = theta.size - theta.size % 4
     for k in range(0, whole, 4):
-        a += (mean[k] - theta[k]) * slope[k]
-        b += (mean[k + 1] - theta[k + 1]) * slope[k + 1]
-        c += (mean[k + 2] - theta[k + 2]) * slope[k + 2]
-        d += (mean[k + 3] - theta[k + 3]) * slope[k + 3]
+        gap_a, gap_b = mean[k] - theta[k], mean[k + 1] - theta[k + 1]
+        gap_c, gap_d = mean[k + 2] - theta[k + 2], mean[k + 3] - theta[k + 3]
+        slope_a, slope_b = gap_a * precision[k], gap_b * precision[k + 1]
+        slope_c, slope_d = gap_c * precision[k + 2], gap_d * precision[k + 3]
+        slope[k], slope[k + 1], slope[k + 2], slope[k + 3] = slope_a, slope_b, slope_c, slope_d
+        a += gap_a * slope_a
+        b += gap_b * slope_b
+        c += gap_c * slope_c
+        d += gap_d * slope_d
     for k in range(whole, theta.size):
+        slope[k] = (mean[k] - theta[k]) * precision[k]
         a += (mean[k] - theta[k]) * slope[k]
     return (a + b) + (c + d)
 

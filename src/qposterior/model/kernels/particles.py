@@ -7,6 +7,8 @@ depend on their number. (Array statements in the body of a parallel loop are rew
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from qposterior.model.kernels.bellman import Work, new_work, pull_back, solve
@@ -88,6 +90,20 @@ def accept_or_refuse(
 
 
 @kernel
+def first_density(
+    layout: Layout,
+    data: LikelihoodData,
+    prior: PriorData,
+    chart: Coordinates,
+    x: FloatArray,
+    grad: FloatArray,
+    scratch: Any,
+) -> tuple[float, float]:
+    """`density` where it is called once: in a loop it is compiled into the loop, which may hold it only once."""
+    return density(layout, data, prior, chart, x, grad, scratch)
+
+
+@kernel
 def leapfrog_one(
     layout: Layout,
     data: LikelihoodData,
@@ -106,7 +122,7 @@ def leapfrog_one(
     The jump does not push. Half a kick at either end; in between two halves make a whole one.
     """
     scratch, grad = new_scratch(layout, chart), np.zeros(x.size)
-    smooth, jump = density(layout, data, prior, chart, x, grad, scratch)
+    smooth, jump = first_density(layout, data, prior, chart, x, grad, scratch)
     kick = 0.5 * step
     for _ in range(num_steps):
         kick_and_drift(x, p, grad, kick, step, inverse_mass, upper)
@@ -176,7 +192,7 @@ def chain(
     """
     scratch = new_scratch(layout, chart)
     start, start_grad, grad = x.copy(), np.zeros(x.size), np.empty(x.size)
-    density(layout, data, prior, chart, start, start_grad, scratch)
+    first_density(layout, data, prior, chart, start, start_grad, scratch)
     for m in range(num_steps.size):
         path[m] = start
         grad[:] = start_grad
