@@ -17,7 +17,7 @@ from own_parts import GaussianReadings, GumbelReadings, Plain, RelatedActions, S
 from problems import noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
-from qposterior.model.charts import CHARTS, LinearQ, QChart
+from qposterior.model.charts import CHARTS, BoundChart, LinearQ, Location, QChart
 from qposterior.model.noise import Tolerance
 from qposterior.model.rows import BoundRows
 from qposterior.model.target import Target
@@ -427,3 +427,26 @@ def test_conditionals_are_those_given_the_rows_that_were_put_in():
     given = target.given(rows).log_integral(theta, k)
     np.testing.assert_allclose(given, plain.given(rows).log_integral(theta, k), atol=1e-4)
     assert np.abs(given - target.log_integral(theta, k)).min() > 1e-3
+
+
+def test_tolerance_zero_is_refused_in_coordinates_in_which_rewards_are_free():
+    class Shifted(BoundChart):
+        """x = θ − 1."""
+
+        def __init__(self, parts):
+            self.parts, self.num_coordinates = parts, parts.seen.space.num_pairs
+            self.upper_walls = np.full(self.num_coordinates, np.inf)
+
+        def locate(self, x, log_scale):
+            nothing = np.zeros(x.shape[0])
+            rewards = self.rewards_of(x + 1.0)
+            return Location(
+                parameters=x + 1.0, rewards=rewards, log_volume=nothing, jump=nothing, inside=nothing == 0.0, x=x
+            )
+
+        def start(self, num, rng):
+            return self.parts.prior.draw(num, self.parts.seen.space, rng) - 1.0
+
+    _, seen = seen_with_two_rewards()
+    with pytest.raises(qp.InvalidInputError, match="tolerance 0 has no density"):
+        qp.posterior(seen, coordinates=Shifted, particles=50)

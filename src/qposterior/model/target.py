@@ -266,6 +266,11 @@ class Target(Density):
         smooth = smooth + at.log_volume
         bend, pull = None, np.zeros(x.shape[0])
         if at.rewards is not None:
+            if self.parts.is_exact and self.seen.num_observed:
+                raise InvalidInputError(
+                    "tolerance 0 has no density in coordinates in which mean rewards are free; give a positive "
+                    'tolerance, or use coordinates="bellman"'
+                )
             part, bend, pull = self.parts.readings.log_density_and_grad(at.rewards, log_scale)
             smooth = smooth + part
         grad, stretch = self.chart.pull_back(at, slope, bend)
