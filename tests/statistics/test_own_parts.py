@@ -76,7 +76,7 @@ def test_the_annealed_sampler_has_the_right_probabilities_and_evidence(coordinat
             seen,
             prior=chosen,
             noise=Tolerance(tolerance=0.5),
-            particles=300,
+            particles=150,
             rng=np.random.default_rng(seed),
             chart=CHARTS[coordinates],
             final_tolerance=0.5,

@@ -146,13 +146,15 @@ class Target(Density):
         self.typical_value, self.typical_spread = typical(prior, function.space)
         size = int(function.space.num_pairs)
         compiled = compiled_form(prior, size)
-        near = gaussian_data(np.full(size, self.typical_value), np.full(size, self.typical_spread))
+        numbers = compiled
+        if numbers is None:  # by which starting points are placed
+            numbers = gaussian_data(np.full(size, self.typical_value), np.full(size, self.typical_spread))
         parts = Parts(
             seen=seen,
             layout=self.layout,
             rows=self.rows.shared,
             prior=prior,
-            prior_data=near if compiled is None else compiled,
+            prior_data=numbers,
             readings=self.noise.bind(seen),
             is_exact=self.noise.is_exact,
             has_own_prior=compiled is None,
@@ -160,6 +162,7 @@ class Target(Density):
         )
         self.chart: Chart = chart(parts)
         self._is_own = compiled is None or not parts.readings.is_compiled
+        self._compiled: Model | None = None if self._is_own else self.chart.model()
 
     # -- what it is made of --------------------------------------------------------------------------------------------
 
@@ -218,12 +221,11 @@ class Target(Density):
                 "belong to another density; override log_density_and_grad (log_density follows it)"
             )
         is_ours = own.log_density_and_grad is Target.log_density_and_grad and own.leapfrog is Target.leapfrog
-        return is_ours and not self._is_own and self.chart.model() is not None
+        return is_ours and self._compiled is not None
 
     def _model(self) -> Model:
-        model = self.chart.model()
-        assert model is not None  # asked only where `is_compiled`
-        return model
+        assert self._compiled is not None  # asked only where `is_compiled`
+        return self._compiled
 
     def given(self, rows: FloatArray | None) -> Self:
         """Return the target given ``(1 or N, nnz)`` transition rows; None: as it is."""
@@ -240,6 +242,7 @@ class Target(Density):
     def _with(self, chart: Chart) -> Self:
         other = copy(self)
         other.chart = chart
+        other._compiled = None if self._is_own else chart.model()
         return other
 
     # -- the density ---------------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ class Target(Density):
     def log_density_and_grad(self, x: FloatArray) -> tuple[LogDensity, FloatArray]:
         """Return the log-densities, and the ``(N, D)`` gradients of their smooth part."""
         x = np.ascontiguousarray(x, dtype=float)
-        model = None if self._is_own else self.chart.model()
+        model = self._compiled
         if model is None:
             return self._by_parts(x)
         grad = np.zeros_like(x)
