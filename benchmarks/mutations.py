@@ -66,6 +66,10 @@ class Mutation:
 
 
 MUTATIONS = [
+    Mutation(CHARTS, "if not np.array_equal(self.layout.observed, self.seen.observed_pairs):", "if False:", "tests/statistics/test_own_parts.py::test_rows_of_other_pairs_than_those_seen_are_refused"),
+    Mutation(CHARTS, "log_integrals(self.parts.layout_given,", "log_integrals(self.parts.layout,", "tests/statistics/test_own_parts.py::test_conditionals_are_those_given_the_rows_that_were_put_in"),
+    Mutation("model/prior.py", "if any(owner is not written_for and", "if False and any(owner is not written_for and", "tests/statistics/test_own_parts.py::test_a_subclass_with_another_density_is_sampled_by_it"),
+    Mutation(ANNEALED_FILE, "reach = np.where(is_possible, reach, -np.inf)", "pass", "tests/statistics/test_own_parts.py::test_a_noise_of_ones_own_with_an_edge_is_annealed_without_end_no_more"),
     Mutation(DENSITY, "gap_a, gap_b = mean[k] - theta[k],", "gap_a, gap_b = -theta[k],", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "total = prior.log_norm - 0.5 * gaussian", "total = prior.log_norm - gaussian", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
     Mutation(DENSITY, "c += gap_c * slope_c", "c += gap_b * slope_c", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
