@@ -73,7 +73,7 @@ def hmc_is_calibrated() -> list[Check]:
     checks = []
     for shape, acyclic in (("acyclic", True), ("looping", False)):
         mdp = qp.make_environment("random-mdp", num_states=3, acyclic=acyclic, seed=5)
-        for make in (QTarget, BellmanTarget):
+        for coordinates, make in (("q", QTarget), ("bellman", BellmanTarget)):
             for learned in (False, True):
                 noise = Noise(log_scale_mean=-0.5, log_scale_sd=0.5) if learned else Noise(scale=0.6)
 
@@ -84,7 +84,7 @@ def hmc_is_calibrated() -> list[Check]:
 
                 draw_fn = hmc_draws(lambda seen, make=make, noise=noise: make(seen, prior, noise), scale_too=learned)
                 statistic, bound = rank_statistic(draw_fn, simulate_fn, 400, 0)
-                name = f"hmc, {shape}, {make.__name__}, scale {'learned' if learned else 'known'}"
+                name = f"hmc, {shape}, {coordinates} coordinates, scale {'learned' if learned else 'known'}"
                 worst = statistic.max()
                 checks.append((name, f"χ² = {worst:.1f}", f"≤ {bound:.1f}", bool(worst <= bound)))
     return checks

@@ -60,6 +60,7 @@ def test_psrl_rows_count_every_observation_ten_times():
     assert agent.concentration == mdp.space.num_states**-0.5
     k = mdp.space.pair(0, 0)
     successor = int(mdp.transitions.row(k)[0][0])
+    agent.begin_episode(0)
     see(agent, mdp, 0, 0, 0.0)
     share = []
     for _ in range(3000):
@@ -67,7 +68,7 @@ def test_psrl_rows_count_every_observation_ten_times():
         successors, weights = rows.row(k)
         share.append(weights[successors == successor].sum())
     alpha = agent.concentration
-    law = stats.beta(10 + alpha, alpha)  # two candidates in the next layer
+    law = stats.beta(10 + alpha, 13 * alpha)  # its successor, and 13 of 15 states that have not been met
     assert abs(np.mean(share) - law.mean()) < 4.5 * law.std() / np.sqrt(3000)
     assert not agent.is_settled()
 
@@ -152,20 +153,14 @@ def test_baselines_find_the_treasure_of_a_small_sea(name):
 def test_unseen_pairs_lead_to_unmet_states_while_there_are_some():
     mdp = qp.make_environment("deep-sea", depth=4)
     agent = qp.make_agent("psrl-deterministic", mdp, horizon=4, successors="unmet", seed=3)
-    uniform = qp.make_agent("psrl-deterministic", mdp, horizon=4, seed=3)
-    layer, seen = mdp.space.layer, [(0, 0), (1, 1), (3, 0)]
-    for one in (agent, uniform):
-        for state, action in seen:
-            row = mdp.transitions.row(mdp.space.pair(state, action))
-            reward = float(mdp.rewards[mdp.space.pair(state, action)])
-            one.experience.record(state, action, reward, int(row[0][0]), row=row)
-    met = set(agent.experience.table().successor.tolist())
-    drawn, drawn_uniform = ([one.draw_rows().successor for _ in range(300)] for one in (agent, uniform))
+    agent.begin_episode(0)
+    for state, action in [(0, 0), (2, 1), (3, 0)]:
+        see(agent, mdp, state, action, 0.0)
+    unmet = set(range(10)) - {0, 2, 3, int(mdp.transitions.row(mdp.space.pair(3, 0))[0][0])}
+    drawn = [agent.draw_rows().successor for _ in range(300)]
     for k in np.flatnonzero(~agent.experience.observed):
-        next_layer = {int(s) for s in np.flatnonzero(layer == layer[mdp.space.pair_state[k]] + 1)}
-        # 300 draws from at most 4 states: the chance to miss one is below 1e-36 a pair.
-        assert {int(rows[k]) for rows in drawn} == (next_layer - met or next_layer)
-        assert {int(rows[k]) for rows in drawn_uniform} == next_layer
+        # 300 draws from 6 states: the chance to miss one is below 1e-22 a pair.
+        assert {int(rows[k]) for rows in drawn} == unmet
 
 
 def test_an_unknown_rule_for_successors_is_named():
@@ -173,13 +168,18 @@ def test_an_unknown_rule_for_successors_is_named():
         qp.make_agent("psrl-deterministic", chain(), horizon=2, successors="unmeet")
 
 
-def test_an_agent_that_is_not_told_of_layers_takes_every_state_for_a_successor():
+def test_layers_are_those_of_the_steps_at_which_states_were_met():
     mdp = qp.make_environment("deep-sea", depth=3)
-    told, untold = (
+    layered, flat = (
         qp.make_agent("psrl", mdp, horizon=2, concentration=1.0, layered=layered, seed=0) for layered in (True, False)
     )
-    assert np.diff(untold.draw_rows().row_start).tolist() == [6] * 6
-    assert np.diff(told.draw_rows().row_start).tolist() == [2, 2, 3, 3, 3, 3]
+    for agent in (layered, flat):
+        agent.begin_episode(0)
+        see(agent, mdp, 0, 0, 0.0)
+        see(agent, mdp, 2, 0, 0.0)
+    assert np.diff(flat.draw_rows().row_start).tolist() == [6] * 6
+    # Met: 0, then 2, then 5. After 0: 2 or 1, 3, 4; after 1, never met: 1, 3, 4; after 2: 5 or 1, 3, 4.
+    assert np.diff(layered.draw_rows().row_start).tolist() == [4, 4, 3, 3, 4, 4]
 
 
 def test_q_learning_moves_towards_the_target_and_dithers():

@@ -227,17 +227,48 @@ def test_drawn_rows_follow_the_dirichlet_posterior():
         assert abs(draws[:, row, 0].std() / sd - 1) < 0.06
 
 
-def test_revealed_successors_of_unseen_pairs_are_uniform_over_the_next_layer():
+def test_revealed_successors_of_unseen_pairs_are_uniform_over_the_states_that_may_follow():
     mdp = qp.make_environment("deep-sea", depth=4)
     agent = qp.make_agent("psrl-deterministic", mdp, horizon=3, seed=0)
-    agent.experience.record(0, 0, 0.0, 2)
-    draws = np.array([agent.draw_rows().successor for _ in range(3000)])
+    agent.begin_episode(0)
+    agent.observe(Observation(state=0, action=0, reward=0.0, next_state=2, terminated=False))
+    draws = np.array([agent.draw_rows().successor for _ in range(4500)])
     assert set(draws[:, 0]) == {2}
-    layer = mdp.space.layer
-    assert np.array_equal(layer[draws], np.broadcast_to(layer[mdp.space.pair_state] + 1, draws.shape))
-    counts = np.bincount(draws[:, 3] - 3, minlength=3)
-    # Chi-square with 2 degrees of freedom: 18.4 is exceeded with probability 1e-4.
-    assert ((counts - 1000) ** 2 / 1000).sum() < 18.4
+    for k, may_follow in ((1, set(range(1, 10))), (4, {1, *range(3, 10)}), (2, {1, *range(3, 10)})):
+        # After step 0 comes state 2, met at step 1, or one never met; elsewhere one never met.
+        counts = np.unique(draws[:, k], return_counts=True)
+        assert set(counts[0]) == may_follow
+        expected = 4500 / len(may_follow)
+        # Chi-square with 8 and 7 degrees of freedom: 34 is exceeded with probability 4e-5.
+        assert ((counts[1] - expected) ** 2 / expected).sum() < 34.0
+    agent.observe(Observation(state=2, action=0, reward=0.0, next_state=0, terminated=False))  # a loop: no layers
+    drawn = np.array([agent.draw_rows().successor for _ in range(300)])
+    assert all(set(drawn[:, k]) == set(range(10)) for k in range(1, 12) if k != 4)
+
+
+@pytest.mark.parametrize("transitions", ["revealed", "dirichlet"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_rows_that_an_agent_has_not_seen_do_not_change_what_it_does(name, transitions):
+    if transitions not in AGENTS[name].knowledge:
+        return
+    sea = qp.make_environment("deep-sea", depth=5)
+    _, before = run_for(name, sea, transitions, episodes=4)
+    taken = {(row[3], row[4]) for row in before.transitions}
+    rows = dict(zip(sea.space.pairs(), range(sea.space.num_pairs), strict=True))
+    # What was not taken leads anywhere, over layers and in loops: to its own state, to the start, to the last goal.
+    edges = [
+        (s, a, int(sea.transitions.row(k)[0][0]) if (s, a) in taken else (s, 0, 14)[k % 3], 1.0, float(sea.rewards[k]))
+        for (s, a), k in rows.items()
+    ]
+    other = qp.FiniteMDP.from_edges(edges, goal=sea.space.goals.tolist(), initial=sea.initial)
+    assert other.space.layer is None
+    _, after = run_for(name, other, transitions, episodes=4)
+    assert [row[1:] for row in after.transitions] == [row[1:] for row in before.transitions]
+
+
+def run_for(name, mdp, transitions, episodes):
+    agent = qp.make_agent(name, mdp, horizon=4, transitions=transitions, seed=1)
+    return agent, qp.explore(agent, make_world(mdp, cap=4), episodes=episodes, seed=1)
 
 
 def test_beliefs_know_of_the_episode_that_has_just_ended():

@@ -85,7 +85,7 @@ def test_a_deadline_leaves_a_valid_cloud_and_the_next_calls_go_on(name):
     sea = qp.make_environment("deep-sea", depth=5)
     pairs = list(zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True))
     seen = qp.Experience.of_pairs(sea, pairs[:10])
-    sampler = qp.make_agent(name, sea, horizon=4, seed=0).sampler
+    sampler = qp.make_agent({"abrl": "abrl-iid"}.get(name, name), sea, horizon=4, seed=0).sampler
     calls = 0
     while not (sampler.update(seen, deadline=2e-4) and sampler.is_finished):
         calls += 1

@@ -181,3 +181,35 @@ def test_alone_pairs_have_the_prior_density_as_weight():
     sampler = OneLookSampler.start(seen, prior=prior, noise=Tolerance(), particles=5, rng=np.random.default_rng(0))
     sampler.update(seen)
     np.testing.assert_allclose(sampler.particles.log_evidence, stats.norm.logpdf(seen.reward_mean[4], 0.2, 1.5))
+
+
+def test_the_same_pairs_in_another_unit_are_weighed_by_the_ratio_of_the_densities():
+    # Weights alone, without a move: rewards of one unit, then twice as large.
+    mdp, seen = random_problem("looping", 1, share=0.5)
+    told = {}
+    for unit in (1.0, 2.0):
+        told[unit] = qp.Experience(seen.space)
+        for k in seen.observed_pairs:
+            state, action = mdp.space.pairs()[k]
+            row = seen.row(k)
+            told[unit].record(state, action, unit * seen.reward_mean[k], int(row[0][0]), row=row)
+    prior, shares = GaussianPrior(mean=0.3, scale=1.6), []
+    for seed in range(30):
+        sampler = OneLookSampler.start(
+            told[1.0],
+            prior=prior,
+            noise=Tolerance(),
+            particles=2000,
+            rng=np.random.default_rng(seed),
+            settings=OneLookSettings(moves=0),
+        )
+        sampler.update(told[1.0])
+        assert not sampler.update(told[1.0])
+        sampler.update(told[2.0])
+        shares.append(weighted_optimality(seen.space, sampler.particles.parameters, sampler.particles.weights))
+    truth = {}
+    for unit, known in told.items():
+        table = qp.posterior(known, prior=prior, method="exact", particles=1).prob_optimal_table()
+        truth[unit] = table[seen.space.pair_state, seen.space.pair_action]
+    assert z_of(np.array(shares), truth[2.0]) < LIMIT
+    assert z_of(np.array(shares), truth[1.0]) > 2 * LIMIT

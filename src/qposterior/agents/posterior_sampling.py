@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.agents.layers import Layers
 from qposterior.agents.protocol import Observation, check_transitions
 from qposterior.agents.replanning import Replanning
 from qposterior.checks import check_choice, check_count, check_number, check_type, make_rng
 from qposterior.errors import InvalidInputError
+from qposterior.inference.records import Particles
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
 from qposterior.inference.smc.exact_draws import ExactSampler
 from qposterior.inference.smc.joint_moves import JointSampler
@@ -36,6 +38,9 @@ from qposterior.world.experience import Experience
 from qposterior.world.space import TIE_RULES, StateActionSpace
 
 FORMAT = "qposterior-agent 2"
+BELIEF = GaussianPrior()
+"""The prior of what is reported where one explores by a prior that grows."""
+
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
 """The agent's name by how its posterior is kept up to date."""
 
@@ -74,6 +79,7 @@ class PosteriorSamplingAgent:
         ties: str = "uniform",
         moves: int = 3,
         deadline: float | None = None,
+        horizon: int | None = None,
         seed: Any = 0,
     ) -> None:
         self._settings = {k: v for k, v in locals().items() if k not in ("self", "space", "prior", "noise", "seed")}
@@ -103,37 +109,52 @@ class PosteriorSamplingAgent:
             self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self._rng = make_rng(seed)
-        self.sampler = self._start_sampler(inference, particles, coordinates, tolerance, pilot_updates, moves)
+        self.layers = self._make_layers() if self._grows else None
+        if self.layers is None:
+            self.sampler = self._start_sampler(self.experience, self.prior)
+        else:
+            self.sampler = self._start_sampler(self.layers.told, self.layers.prior)
         self._policy: IntArray | None = None
         self._steps = 0
         self._has_learned = False  # since the last policy was drawn
+        self._believed: tuple[int, Particles] | None = None
 
-    def _start_sampler(
-        self,
-        inference: str,
-        particles: int,
-        coordinates: str,
-        tolerance: float | None,
-        pilot_updates: int,
-        moves: int,
-    ) -> SequentialSampler:
-        noise = self.noise if self.noise is not None else Tolerance()
-        common: dict[str, Any] = {"prior": self.prior, "noise": noise}
-        common |= {"particles": particles, "rng": self._rng}
+    @property
+    def _grows(self) -> bool:
+        """Whether the prior is one for exploring, not a belief."""
+        return float(getattr(self.prior, "growth", 1.0)) != 1.0
+
+    def _make_layers(self) -> Layers:
+        if self._settings["inference"] != "one-look" or self.noise or self.experience.rewards != "deterministic":
+            raise InvalidInputError("a prior with growth is for abrl with deterministic rewards; leave growth out")
         if self.experience.transitions == "counted":
-            return JointSampler.start(self.experience, **common, moves=moves)
+            raise InvalidInputError("a prior with growth needs the rows of the pairs seen; leave growth out")
+        horizon = self._settings["horizon"]
+        if horizon is None:
+            raise InvalidInputError("a prior with growth needs horizon=, the most steps that an episode may take")
+        check_type("a prior with growth", self.prior, GaussianPrior)
+        return Layers(self.space, self.prior, horizon)  # type: ignore[arg-type]
+
+    def _start_sampler(self, template: Experience, prior: Prior) -> SequentialSampler:
+        told = self._settings
+        inference, moves, tolerance = told["inference"], told["moves"], told["tolerance"]
+        noise = self.noise if self.noise is not None else Tolerance()
+        common: dict[str, Any] = {"prior": prior, "noise": noise}
+        common |= {"particles": told["particles"], "rng": self._rng}
+        if template.transitions == "counted":
+            return JointSampler.start(template, **common, moves=moves)
         if inference == "one-look":
-            load_kernels(self.experience.rewards)
-            return OneLookSampler.start(self.experience, **common, settings=OneLookSettings(moves=moves))
+            load_kernels(template.rewards)
+            return OneLookSampler.start(template, **common, settings=OneLookSettings(moves=moves))
         if inference == "exact":
-            return ExactSampler.start(self.experience, **common)
+            return ExactSampler.start(template, **common)
         fixed = inference == "fixed"
         return AnnealedSampler.start(
-            self.experience,
+            template,
             **common,
-            chart=CHARTS[coordinates],
+            chart=CHARTS[told["coordinates"]],
             final_tolerance=tolerance if fixed else None,
-            pilot_updates=pilot_updates if fixed and tolerance is None else 0,
+            pilot_updates=told["pilot_updates"] if fixed and tolerance is None else 0,
             settings=AnnealedSettings(),
         )
 
@@ -144,6 +165,8 @@ class PosteriorSamplingAgent:
         self.space.check_state(state)
         self.replanning.begin()
         self._steps = 0
+        if self.layers:
+            self.layers.steps.begin(state)
         self.redraw()
 
     def redraw(self) -> None:
@@ -157,11 +180,22 @@ class PosteriorSamplingAgent:
         """Take in what is new, or else move the particles on."""
         left = self.stop_at - time.perf_counter()
         deadline = self.deadline if np.isinf(left) else min(left, np.inf if self.deadline is None else self.deadline)
-        if self.sampler.update(self.experience, deadline=deadline):
+        told = self._told()  # may start another sampler
+        if self.sampler.update(told, deadline=deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
             self.sampler.move(deadline=deadline)
         self._has_learned = True
+
+    def _told(self) -> Experience:
+        """Return what was seen as the sampler is told of it."""
+        if self.layers is None:
+            return self.experience
+        if not self.layers.steps.are_layers and self.layers.growth != 1.0:
+            trace = self.sampler.trace
+            self.sampler = self._start_sampler(self.layers.flatten(), self.layers.prior)
+            self.sampler.trace = trace
+        return self.layers.tell(self.experience)
 
     def act(self, state: int) -> int:
         """Return the held policy's action, drawing another policy first where one is due."""
@@ -180,6 +214,8 @@ class PosteriorSamplingAgent:
         """Add to the experience; the particles follow when a policy is next drawn."""
         check_type("observation", observation, Observation)
         self._has_learned = False
+        if self.layers:
+            self.layers.steps.move(observation.state, observation.next_state)
         if observation.record_in(self.experience):
             self.replanning.learn(self.space.pair(observation.state, observation.action))
 
@@ -199,8 +235,11 @@ class PosteriorSamplingAgent:
         return int(np.argmax(share)) if deterministic else int(self._rng.choice(share.size, p=share))
 
     def posterior(self) -> Posterior:
-        """Return the weighted particles as a `Posterior`: enough to explore by, not checked for an answer."""
-        particles = self.sampler.particles
+        """Return the weighted particles as a `Posterior`: enough to explore by, not checked for an answer.
+
+        Under a prior that grows these are particles under `BELIEF`, made from what was seen.
+        """
+        particles = self._believed_particles() if self._grows else self.sampler.particles
         unchecked = "these are an agent's particles, which nothing has checked; use qp.posterior(agent.experience, …)"
         return Posterior(
             space=self.space,
@@ -211,6 +250,20 @@ class PosteriorSamplingAgent:
             diagnostics={"effective_draws": particles.ess, "trusted": False, "distrust": unchecked},
             noise_scale=None if particles.log_scale is None else np.exp(particles.log_scale),
         )
+
+    def _believed_particles(self) -> Particles:
+        """Return particles under `BELIEF` given what was seen; asking for them changes nothing that comes after."""
+        if self._believed is None or self._believed[0] != self.experience.num_observed:
+            sampler = OneLookSampler.start(
+                self.experience,
+                prior=BELIEF,
+                noise=Tolerance(),
+                particles=self._settings["particles"],
+                rng=np.random.default_rng(0),
+            )
+            sampler.update(self.experience)
+            self._believed = self.experience.num_observed, sampler.particles
+        return self._believed[1]
 
     def progress(self) -> dict[str, float]:
         """Return the live state of learning: the tolerance reached and the effective number of particles."""
@@ -250,6 +303,7 @@ class PosteriorSamplingAgent:
         arrays, facts = self.sampler.pack()
         own: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
         own |= {"layer": self.space.layer, "policy": self._policy}
+        own |= {"step_met": self.layers.steps.first} if self.layers else {}
         return own | arrays, {
             "format": FORMAT,
             "settings": self._settings,
@@ -260,6 +314,7 @@ class PosteriorSamplingAgent:
             "random": state,
             "num_updates": self.num_updates,
             "episode": [sorted(self.replanning.fresh), self._steps, self._has_learned],
+            "layers": None if self.layers is None else self.layers.pack(),
             "sampler": facts,
         }
 
@@ -278,6 +333,9 @@ class PosteriorSamplingAgent:
         agent.num_updates = facts["num_updates"]
         *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
         agent.replanning.fresh = set(fresh)
+        if agent.layers:
+            agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience)
+            agent.sampler = agent._start_sampler(agent.layers.told, agent.layers.prior)
         agent.sampler.unpack(arrays, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
         return agent

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.agents.layers import StepsMet
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
+from qposterior.agents.protocol import Observation
 from qposterior.checks import check_choice, check_number
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
 from qposterior.world.space import StateActionSpace
@@ -21,10 +23,10 @@ class DeterministicPSRLAgent(ModelAgent):
 
     The rewards of unseen pairs are drawn from N(reward_mean, reward_scale²); those of seen pairs are what was seen
     (their mean, where the reward is noisy). Rows: ``"known"``, the table; ``"revealed"``, the row seen, and for an
-    unseen pair one successor drawn uniformly from the next layer of a layered problem, else from all states;
-    ``"dirichlet"``, a draw from Dirichlet(concentration + counts) over those same candidates. With
-    ``successors="unmet"`` an unseen pair leads to a candidate that nothing seen leads to, while there is one. With
-    ``layered=False`` the agent does not know of layers: every state is a candidate.
+    unseen pair one successor drawn uniformly from its candidates; ``"dirichlet"``, a draw from
+    Dirichlet(concentration + counts) over those same candidates. While each state has been met at one step of the
+    episodes only, the candidates of a pair are those of `StepsMet.may_follow`; else, and with ``layered=False``, all
+    states. With ``successors="unmet"`` an unseen pair leads to a state that was never met, while there is one.
     """
 
     name = "psrl-deterministic"
@@ -50,8 +52,18 @@ class DeterministicPSRLAgent(ModelAgent):
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
         self.successors = successors
         self._nothing_left_to_draw = False
-        self._layer = space.layer if layered else None
-        self._candidate_start, self._candidates = candidate_successors(space.num_states, self._layer)
+        self.steps = StepsMet(space)
+        self.steps.are_layers = layered
+
+    def begin_episode(self, state: int) -> None:
+        """Plan, unless nothing has changed."""
+        self.steps.begin(state)
+        super().begin_episode(state)
+
+    def observe(self, observation: Observation) -> None:
+        """Add to the experience, and to what is known of layers."""
+        self.steps.move(observation.state, observation.next_state)
+        super().observe(observation)
 
     def make_plan(self) -> IntArray:
         """Draw rewards and rows, and plan."""
@@ -81,7 +93,7 @@ class DeterministicPSRLAgent(ModelAgent):
 
     def _revealed_rows(self) -> TransitionTable:
         seen, table = self.experience.observed_pairs, self.experience.table()
-        guess = self._guess_successors(table)
+        guess = self._guess_successors()
         if table.is_deterministic:
             guess[seen] = table.successor
             return _single_rows(self.space, guess)
@@ -94,34 +106,26 @@ class DeterministicPSRLAgent(ModelAgent):
             np.concatenate([table.probability, np.ones(unseen.size)]),
         )
 
-    def _guess_successors(self, table: TransitionTable) -> IntArray:
+    def _guess_successors(self) -> IntArray:
         """Return ``(K,)`` states, one drawn for every pair from its candidates."""
-        layer = self._successor_layer()
-        sizes = np.diff(self._candidate_start)
-        if self.successors == "uniform":
-            candidates = self._candidates
-        else:  # the unmet candidates of each layer come first, and where there are any the others are out
-            of_layer = np.repeat(np.arange(sizes.size), sizes)
-            is_met = np.isin(self._candidates, table.successor)
-            candidates = self._candidates[np.lexsort((is_met, of_layer))]
-            num_unmet = np.bincount(of_layer[~is_met], minlength=sizes.size)
-            sizes = np.where(num_unmet > 0, num_unmet, sizes)
-        offset = (self._rng.random(self.space.num_pairs) * sizes[layer]).astype(np.int64)
-        return np.asarray(candidates[self._candidate_start[layer] + offset])
+        unit, unmet = self._rng.random(self.space.num_pairs), self.steps.never_met
+        if self.successors == "unmet" and unmet.size:
+            return np.asarray(unmet[(unit * unmet.size).astype(np.int64)])
+        group, start, candidates = self._candidates()
+        return np.asarray(candidates[start[group] + (unit * np.diff(start)[group]).astype(np.int64)])
 
-    def _successor_layer(self) -> IntArray:
-        """Return ``(K,)`` the layer that a pair leads to; 0 for all where there are no layers."""
-        if self._layer is None:
-            return np.zeros(self.space.num_pairs, dtype=np.int64)
-        return np.asarray(self._layer[self.space.pair_state] + 1)
+    def _candidates(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return ``(K,)`` the group of each pair, and offsets and states: the candidates of each group, ascending."""
+        group, start, candidates = self.steps.may_follow()
+        return group[self.space.pair_state], start, candidates
 
     def _dirichlet_rows(self) -> TransitionTable:
         """Draw every row from its Dirichlet posterior, as normalised gammas over its candidates."""
-        space, layer = self.space, self._successor_layer()
-        sizes = (self._candidate_start[1:] - self._candidate_start[:-1])[layer]
+        space, (group, start, candidates) = self.space, self._candidates()
+        sizes = np.diff(start)[group]
         pair = np.repeat(np.arange(space.num_pairs), sizes)
         offset = np.arange(pair.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        successor = self._candidates[self._candidate_start[layer][pair] + offset]
+        successor = candidates[start[group][pair] + offset]
         shape = np.full(pair.size, self.concentration)
         key = pair * space.num_states + successor
         for k in self.experience.observed_pairs:
@@ -129,14 +133,6 @@ class DeterministicPSRLAgent(ModelAgent):
             shape[np.searchsorted(key, k * space.num_states + seen)] += self.repeats * counts
         gammas = self._rng.standard_gamma(shape) + np.finfo(float).tiny
         return _rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
-
-
-def candidate_successors(num_states: int, layer: IntArray | None) -> tuple[IntArray, IntArray]:
-    """Return offsets and states: the successors a pair of each layer may have; one layer of all states if unlayered."""
-    if layer is None:
-        return np.array([0, num_states]), np.arange(num_states)
-    order = np.argsort(layer, kind="stable")
-    return segment_starts(layer[order], int(layer.max()) + 1), order
 
 
 def _single_rows(space: StateActionSpace, successor: IntArray) -> TransitionTable:

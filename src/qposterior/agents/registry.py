@@ -23,11 +23,14 @@ from qposterior.agents.ucbvi import UCBVIAgent
 from qposterior.checks import check_choice, check_count, make_rng
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.model.prior import Prior, RewardPrior
+from qposterior.model.prior import GaussianPrior, Prior, RewardPrior
 from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
+
+OPTIMISM = GaussianPrior(mean=4.0, scale=1.0, growth=2.0)
+"""What `abrl` explores by while each state is met at one step of the episodes only (docs/explanation/growth.md)."""
 
 MODEL = ("horizon", "table", "rewards")
 """What agents that plan in a model of the problem must be given."""
@@ -57,9 +60,14 @@ def _make_abrl(
     table: TransitionTable | None,
     **settings: Any,
 ) -> Agent:
-    """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models."""
+    """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models.
+
+    Where nothing else is said, rewards are deterministic and rows are told, the prior is `OPTIMISM`.
+    """
+    if prior is None and settings["rewards"] == "deterministic" and settings["transitions"] != "dirichlet":
+        prior = OPTIMISM
     if not isinstance(prior, RewardPrior):
-        return PosteriorSamplingAgent(space, prior=prior, **settings)
+        return PosteriorSamplingAgent(space, prior=prior, horizon=horizon, **settings)
     if prior.upper is not None:
         raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
     settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate
@@ -85,6 +93,11 @@ AGENTS: dict[str, AgentEntry] = {
         summary="acts on draws of the exact posterior of Q*, one-look updates in Bellman coordinates",
         needs=MODEL,
         takes_prior=True,
+    ),
+    "abrl-iid": _sampling_entry(
+        summary="abrl with the paper's prior, N(0, 4²) on every pair, whatever the problem",
+        options={"inference": "one-look"},
+        knowledge=TRANSITION_KNOWLEDGE,
     ),
     "abrl-paper": _sampling_entry(
         summary="the paper's algorithm: annealed SMC in Q coordinates, adaptive tolerances",

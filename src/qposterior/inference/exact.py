@@ -20,7 +20,7 @@ from qposterior.inference.problem import Problem
 from qposterior.model.charts import CHARTS
 from qposterior.model.kernels.density import GAUSSIAN, UNIFORM, LikelihoodData
 from qposterior.model.noise import Likelihood, Readings, as_likelihood
-from qposterior.model.prior import GaussianPrior, compiled_form
+from qposterior.model.prior import GaussianPrior, compiled_form, over_pairs
 from qposterior.weighted_draws import Posterior, judged
 from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
@@ -60,7 +60,9 @@ class Enumeration:
         max_cells: int = MOST_CELLS,
         rng: np.random.Generator,
     ) -> None:
-        if not isinstance(prior, GaussianPrior) or compiled_form(prior, 1) is None:  # None: of another density
+        if (
+            not isinstance(prior, GaussianPrior) or compiled_form(prior, seen.space.num_pairs) is None
+        ):  # None: of another density
             raise InvalidInputError(f'method="exact" needs a GaussianPrior, got {prior}; use method="hmc"')
         likelihood = as_likelihood(noise)
         readings = likelihood.bind(seen)
@@ -240,7 +242,7 @@ class Enumeration:
         shrink = np.sqrt(REPLICATES)
         return (
             float(probability.std(axis=0).max(initial=0.0) / shrink),
-            float(mean.std(axis=0).max(initial=0.0) / shrink / self.prior.scale),
+            float((mean.std(axis=0) / self.prior.scale).max(initial=0.0) / shrink),
         )
 
     # -- answers -------------------------------------------------------------------------------------------------------
@@ -379,28 +381,32 @@ class Enumeration:
 def condition(
     matrix: FloatArray, rewards: FloatArray, sd: FloatArray, prior: GaussianPrior
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Return mean μ, factor F (Σ = F Fᵀ) and log-evidence of θ ~ N(m, σ²) given B θ + N(0, sd²) = rewards.
+    """Return mean μ, factor F (Σ = F Fᵀ) and log-evidence of θ ~ N(m, diag σ²) given B θ + N(0, sd²) = rewards.
 
-    In whitened coordinates by the singular values of B, so that a small or zero sd loses nothing.
+    In units of the prior, θ = m + σ z, and in whitened coordinates by the singular values of B σ, so that a small or
+    zero sd loses nothing.
     """
     num, size = matrix.shape
+    prior_mean, scale = (over_pairs(name, getattr(prior, name), size) for name in ("mean", "scale"))
     if num == 0:
-        return np.full(size, float(prior.mean)), prior.scale * np.eye(size), 0.0
-    gap = rewards - matrix.sum(axis=1) * prior.mean
-    cover = prior.scale**2 * matrix @ matrix.T + np.diag(sd**2)
+        return np.array(prior_mean), np.diag(scale), 0.0
+    in_units = matrix * scale
+    gap = rewards - matrix @ prior_mean
+    cover = in_units @ in_units.T + np.diag(sd**2)
     sign, log_det = np.linalg.slogdet(cover)
-    if sign <= 0.0 or np.linalg.cond(cover) > 1e14:
+    size_of = np.sqrt(np.diag(cover))  # scales of pairs may differ by many powers of ten
+    if sign <= 0.0 or np.linalg.cond(cover / np.outer(size_of, size_of)) > 1e14:
         return np.zeros(size), np.zeros((size, 0)), -np.inf
     solved = np.linalg.solve(cover, gap)
     log_evidence = -0.5 * (gap @ solved + log_det + num * np.log(2.0 * np.pi))
-    mean = prior.mean + prior.scale**2 * matrix.T @ solved
+    mean = prior_mean + scale * (in_units.T @ solved)
     if not sd.any():
-        _, _, right = np.linalg.svd(matrix, full_matrices=True)
-        return mean, prior.scale * right[num:].T, float(log_evidence)
-    _, singular, right = np.linalg.svd(prior.scale * matrix / sd[:, None], full_matrices=True)
+        _, _, right = np.linalg.svd(in_units, full_matrices=True)
+        return mean, scale[:, None] * right[num:].T, float(log_evidence)
+    _, singular, right = np.linalg.svd(in_units / sd[:, None], full_matrices=True)
     shrink = np.ones(size)
     shrink[: singular.size] = 1.0 / np.sqrt(1.0 + singular**2)
-    return mean, prior.scale * right.T * shrink, float(log_evidence)
+    return mean, scale[:, None] * right.T * shrink, float(log_evidence)
 
 
 def _differences(num_pairs: int, chosen: list[int], other: list[int]) -> FloatArray:

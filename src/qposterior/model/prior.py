@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from qposterior.checks import check_choice, check_number, shown
+from qposterior.checks import check_choice, check_floats, check_indices, check_number, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import (
     HARD_Q,
@@ -24,7 +24,7 @@ from qposterior.model.kernels.density import (
     gaussian_data,
 )
 from qposterior.model.own_parts import checked_density
-from qposterior.world.arrays import FloatArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.space import StateActionSpace
 
 DRAWS_FOR_SCALE = 500
@@ -50,16 +50,31 @@ class Prior(Protocol):
         ...
 
 
-def _gaussian(theta: FloatArray, mean: float, scale: float) -> tuple[FloatArray, FloatArray]:
-    """Return Σ_k log N(θ_k; mean, scale²) and its gradient."""
-    z = (theta - mean) / scale
-    constant = theta.shape[1] * (np.log(scale) + 0.5 * LOG_TWO_PI)
-    return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scale
+PerPair = float | tuple[float, ...]
+"""One number for all pairs, or one for each of them."""
+
+
+def _gaussian(theta: FloatArray, mean: PerPair, scale: PerPair) -> tuple[FloatArray, FloatArray]:
+    """Return Σ_k log N(θ_k; mean_k, scale_k²) and its gradient."""
+    means, scales = over_pairs("mean", mean, theta.shape[1]), over_pairs("scale", scale, theta.shape[1])
+    z = (theta - means) / scales
+    constant = np.sum(np.log(scales)) + 0.5 * scales.size * LOG_TWO_PI
+    return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scales
+
+
+def over_pairs(name: str, value: PerPair, num_pairs: int) -> FloatArray:
+    """Return ``(K,)`` the number of each pair; raise where there are as many as another problem has pairs."""
+    numbers = np.asarray(value, dtype=float)
+    if numbers.ndim and numbers.size != num_pairs:
+        raise InvalidInputError(
+            f"prior {name} must be one number, or one for each of the {num_pairs} pairs; got {numbers.size}"
+        )
+    return np.broadcast_to(numbers, num_pairs)
 
 
 def _independent(prior: Any, num_pairs: int) -> PriorData:
-    """Return the compiled form of N(mean, scale²) on every pair."""
-    return gaussian_data(np.full(num_pairs, float(prior.mean)), np.full(num_pairs, float(prior.scale)))
+    """Return the compiled form of N(mean, scale²), pair by pair."""
+    return gaussian_data(*(np.array(over_pairs(name, getattr(prior, name), num_pairs)) for name in ("mean", "scale")))
 
 
 def _check_gaussian(mean: float, scale: float) -> None:
@@ -69,25 +84,60 @@ def _check_gaussian(mean: float, scale: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianPrior:
-    """θ_k ~ N(mean, scale²), independent: the paper's prior (section experiment: mean 0, scale 4)."""
+    r"""θ_k ~ N(mean, scale²), independent: the paper's prior (section experiment: mean 0, scale 4).
 
-    mean: float = 0.0
-    scale: float = 4.0
+    `mean` and `scale` are one number, or one for each pair, in the order of `space.pairs()`. With a `growth` other than
+    1 the prior grows with the steps h that are left of the episode,
+
+    .. math:: \theta(s, a) \sim N(\text{mean} \cdot \text{growth}^h, (\text{scale} \cdot \text{growth}^h)^2),
+
+    which makes an agent explore in linear time (docs/explanation/growth.md). It is optimism, not belief, and for agents
+    that know the horizon; a density is that of `given_steps_left`.
+    """
+
+    mean: PerPair = 0.0
+    scale: PerPair = 4.0
+    growth: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_gaussian(self.mean, self.scale)
+        for name, interval in (("mean", "(-inf, inf)"), ("scale", "(0, inf)")):
+            value = getattr(self, name)
+            if np.ndim(value) == 0:
+                check_number(f"prior {name}", value, interval)
+            else:
+                numbers = check_floats(f"prior {name}", value, (-1,), interval)
+                object.__setattr__(self, name, tuple(numbers.tolist()))
+        check_number("growth", self.growth, "[1, inf)")
+
+    def given_steps_left(self, steps_left: IntArray) -> GaussianPrior:
+        """Return the prior of pairs in whose states ``(K,)`` so many steps are left of the episode."""
+        steps_left = check_indices("steps_left", steps_left, shape=(-1,))
+        size = self.growth ** steps_left.astype(float)
+        mean, scale = (over_pairs(name, getattr(self, name), size.size) for name in ("mean", "scale"))
+        return GaussianPrior(mean=tuple((mean * size).tolist()), scale=tuple((scale * size).tolist()))
 
     def compiled(self, num_pairs: int) -> PriorData:
         """Return the numbers that the kernels need."""
+        self._check_is_density()
         return _independent(self, num_pairs)
 
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
-        """Return ``(N,)`` Σ_k log N(θ_k; mean, scale²) and ``(N, K)`` gradients."""
+        """Return ``(N,)`` Σ_k log N(θ_k; mean_k, scale_k²) and ``(N, K)`` gradients."""
+        self._check_is_density()
         return _gaussian(theta, self.mean, self.scale)
 
     def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
         """Return ``(num, K)`` independent draws."""
-        return rng.normal(self.mean, self.scale, (num, space.num_pairs))
+        self._check_is_density()
+        mean, scale = (over_pairs(name, getattr(self, name), space.num_pairs) for name in ("mean", "scale"))
+        return rng.normal(mean, scale, (num, space.num_pairs))
+
+    def _check_is_density(self) -> None:
+        if self.growth != 1.0:
+            raise InvalidInputError(
+                f"GaussianPrior(growth={self.growth:g}) is for agents, which know how many steps are left; elsewhere "
+                "give it the steps left of each pair (prior.given_steps_left(steps_left)), or leave growth out"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

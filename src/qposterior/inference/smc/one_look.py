@@ -111,6 +111,8 @@ class OneLookSampler(SequentialSampler):
                 self._reweight_noisy(seen)
         else:
             changed = fresh.size > 0
+            if np.any(self.seen.observed & (seen.reward_mean != self.seen.reward_mean)):
+                self._restate(seen)
             last_first = sorted((int(k) for k in fresh), key=seen.first_seen, reverse=True)
             while last_first and time.perf_counter() < stop_at:
                 self._add_pair(last_first.pop(0), seen)
@@ -195,6 +197,22 @@ class OneLookSampler(SequentialSampler):
         gain = after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)
         self.seen = seen.copy()
         self._absorb(np.where(after.contains(theta), gain, -np.inf), "readings", started)
+
+    def _restate(self, seen: Experience) -> None:
+        """Take over the same pairs with other rewards (another unit), in place of those that the particles know.
+
+        The free values stay, reweighted by f_new / f_old, the densities at tolerance 0 given the one and the other.
+        """
+        started, before = time.perf_counter(), self._target(self.seen)
+        x = self._coordinates(before)
+        density = before.log_density(x).total
+        known = Experience(seen.space, transitions=seen.transitions, rewards=seen.rewards)
+        for k in sorted(self.seen.observed_pairs.tolist(), key=seen.first_seen):
+            known.reveal(k, seen)
+        self.seen, self._current = known, None
+        after = self._target(known)
+        self.particles = self.particles.at(after.to_parameters(x), None)
+        self._absorb(after.log_density(x).total - density, "unit", started)
 
     def _absorb(self, log_weight: FloatArray, stage: str, started: float) -> None:
         ess_before = self.particles.ess

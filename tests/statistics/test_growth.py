@@ -1,0 +1,242 @@
+"""A prior that grows with the steps left: its units against the density itself, its draws against enumeration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import qposterior as qp
+from problems import importance_sample, random_problem, weighted_optimality
+from qposterior.agents.layers import Layers
+from qposterior.experiments.explore import make_world, spawn_seeds
+from qposterior.inference.smc.one_look import OneLookSampler
+from qposterior.model.noise import Noise, Tolerance
+from qposterior.model.target import Target
+
+LIMIT = 4.5
+"""|z| beyond this happens to a right sampler in 7 of a million tests; seeds are fixed."""
+
+PRIOR = qp.GaussianPrior(mean=0.8, scale=1.3, growth=1.7)
+HORIZON = 4
+
+
+def layered_problem(seed, *, scale=1.0, share=0.5):
+    """Three layers of three states and a goal, random rows over the next layer, a part of the pairs seen."""
+    rng = np.random.default_rng(seed)
+    edges = []
+    for layer in range(3):
+        for state in range(3 * layer, 3 * layer + 3):
+            for action in range(2):
+                reward = scale * rng.normal(0.3, 0.7)
+                ends = [9] if layer == 2 else list(range(3 * layer + 3, 3 * layer + 6))
+                weights = rng.dirichlet(np.ones(len(ends)))
+                edges += [(state, action, end, weight, reward) for end, weight in zip(ends, weights, strict=True)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[9], initial=[1 / 3] * 3 + 7 * [0.0], discount=0.9)
+    chosen = [pair for pair in mdp.space.pairs() if rng.random() < share]
+    return mdp, qp.Experience.of_pairs(mdp, chosen)
+
+
+def layers_of(mdp, seen, prior=PRIOR):
+    """What was seen in units of the layer, its states met at the steps of their layers."""
+    layers = Layers(mdp.space, prior, HORIZON)
+    layers.steps.first[:] = mdp.space.layer
+    return layers, layers.tell(seen)
+
+
+def steps_left(mdp):
+    return HORIZON - mdp.space.layer[mdp.space.pair_state]
+
+
+def test_units_of_the_layer_change_the_density_by_a_constant():
+    mdp, seen = layered_problem(0, scale=5.0)
+    layers, told = layers_of(mdp, seen)
+    assert layers.reward_unit == 8.0
+    unit = layers.reward_unit * PRIOR.growth ** steps_left(mdp)
+    plain = qp.GaussianPrior(mean=PRIOR.mean * layers.reward_unit, scale=PRIOR.scale * layers.reward_unit, growth=1.7)
+    outside = Target(seen, plain.given_steps_left(steps_left(mdp)), Tolerance())
+    inside = Target(told, layers.prior, Tolerance())
+    x = np.random.default_rng(1).normal(1.0, 1.5, (40, inside.num_coordinates))
+    gap = outside.log_density(x * unit[inside.chart.free]).total - inside.log_density(x).total
+    assert np.ptp(inside.log_density(x).total) > 5.0
+    np.testing.assert_allclose(gap, -np.log(unit).sum(), rtol=1e-10)
+    np.testing.assert_allclose(outside.to_q(x * unit[inside.chart.free]), inside.to_q(x) * unit, rtol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [0.3, 300.0])
+def test_particles_in_units_of_the_layer_agree_with_enumeration(scale):
+    mdp, seen = layered_problem(2, scale=scale)
+    layers = Layers(mdp.space, PRIOR, HORIZON)
+    layers.steps.first[:] = mdp.space.layer
+    # The largest reward comes last, so that what is known by then is told again in another unit.
+    order = sorted(seen.observed_pairs.tolist(), key=lambda k: abs(seen.reward_mean[k]))
+    pairs = [mdp.space.pairs()[k] for k in order]
+    first, shares = qp.Experience.of_pairs(mdp, pairs[:-3]), []
+    for seed in range(30):
+        layers = Layers(mdp.space, PRIOR, HORIZON)
+        layers.steps.first[:] = mdp.space.layer
+        told = layers.tell(first)
+        sampler = OneLookSampler.start(
+            told, prior=layers.prior, noise=Tolerance(), particles=300, rng=np.random.default_rng(seed)
+        )
+        sampler.update(told)
+        unit = layers.reward_unit
+        sampler.update(layers.tell(seen))
+        assert (layers.reward_unit > unit) == (scale > 1.0)
+        assert sampler.seen.num_observed == len(pairs)
+        shares.append(weighted_optimality(mdp.space, sampler.particles.parameters, sampler.particles.weights))
+    unit = layers.reward_unit
+    prior = qp.GaussianPrior(mean=PRIOR.mean * unit, scale=PRIOR.scale * unit, growth=PRIOR.growth)
+    exact = qp.posterior(seen, prior=prior.given_steps_left(steps_left(mdp)), method="exact", particles=1)
+    truth = exact.prob_optimal_table()[mdp.space.pair_state, mdp.space.pair_action]
+    gap = np.mean(shares, axis=0) - truth
+    error = np.std(shares, axis=0, ddof=1) / np.sqrt(30)
+    assert np.abs(np.where(np.abs(gap) < 1e-9, 0.0, gap / np.maximum(error, 1e-9))).max() < LIMIT
+    assert np.ptp(truth) > 0.4
+    assert np.any((truth > 0.1) & (truth < 0.9))
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1.0])
+def test_means_and_scales_of_each_pair_are_taken_by_enumeration(tolerance):
+    _, seen = random_problem("acyclic", 4, num_states=4)
+    num = seen.space.num_pairs
+    unequal = qp.GaussianPrior(mean=np.linspace(-1.0, 2.0, num), scale=np.geomspace(0.8, 3.0, num))
+    exact = qp.posterior(seen, prior=unequal, tolerance=tolerance, method="exact", particles=1)
+    theta, weights = importance_sample(seen, 3.0, tolerance, 400_000 if tolerance else 40_000, 0)
+    gauss = qp.GaussianPrior(scale=3.0)
+    asked, used = (prior.log_density_and_grad(theta, seen.space)[0] for prior in (unequal, gauss))
+    weights = weights * np.exp(asked - used - (asked - used).max())
+    brute = weighted_optimality(seen.space, theta, weights)
+    table = exact.prob_optimal_table()[seen.space.pair_state, seen.space.pair_action]
+    worth = weights.sum() ** 2 / np.sum(weights**2)
+    assert worth > 300
+    assert np.abs(brute - table).max() < 5.0 * 0.5 / np.sqrt(worth)
+
+
+def test_chains_take_a_prior_of_each_pair():
+    _, seen = random_problem("looping", 1, share=0.5)
+    num = seen.space.num_pairs
+    prior = qp.GaussianPrior(mean=np.linspace(-1.0, 1.0, num), scale=np.geomspace(0.7, 2.5, num))
+    exact, chains = (qp.posterior(seen, prior=prior, method=method) for method in ("exact", "hmc"))
+    place = seen.space.pair_state, seen.space.pair_action
+    assert chains.trusted
+    assert np.abs((exact.prob_optimal_table() - chains.prob_optimal_table())[place]).max() < 0.08
+    assert np.abs(((exact.mean() - chains.mean()) / exact.sd().clip(1e-9))[place]).max() < 0.2
+
+
+def test_a_prior_of_each_pair_says_what_it_must_be():
+    _, seen = random_problem("acyclic", 1)
+    for prior, words in (
+        (qp.GaussianPrior(mean=[0.0, 1.0]), "one for each of the"),
+        (qp.GaussianPrior(growth=2.0), "for agents"),
+    ):
+        for method in ("exact", "hmc", "smc"):
+            with pytest.raises(qp.InvalidInputError, match=words):
+                qp.posterior(seen, prior=prior, method=method)
+    for options in ({"mean": [[1.0]]}, {"scale": [1.0, 0.0]}, {"growth": 0.9}, {"mean": [np.nan]}):
+        with pytest.raises(qp.InvalidInputError):
+            qp.GaussianPrior(**options)
+    pairs = qp.GaussianPrior(mean=[1.0, 2.0], scale=3.0, growth=2.0).given_steps_left([3, 0])
+    assert (pairs.mean, pairs.scale) == ((8.0, 2.0), (24.0, 3.0))
+    assert qp.GaussianPrior(mean=np.ones(2)) == qp.GaussianPrior(mean=[1.0, 1.0])
+
+
+# -- agents ------------------------------------------------------------------------------------------------------------
+
+
+def learning_times(depth, seeds, **options):
+    sea = qp.make_environment("deep-sea", depth=depth, **options)
+    world, times = make_world(sea), []
+    for seed in seeds:
+        agent = qp.make_agent("abrl", sea, horizon=world.cap, seed=spawn_seeds(seed)[1])
+        run = qp.explore(agent, world, episodes=400, seed=seed, until_learned=True, keep_transitions=False)
+        times.append(run.learning_time or np.inf)
+    return np.array(times)
+
+
+def test_deep_sea_is_learned_in_linear_time():
+    # Twice as deep takes twice as long, each episode seeing one of about 2 · depth pairs of the last row.
+    for depth, most in ((6, 24), (12, 50), (24, 103)):
+        assert learning_times(depth, range(200, 204)).mean() <= most
+    assert learning_times(12, range(200, 204), variant="bsuite").mean() <= 55
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_the_unit_of_rewards_does_not_matter(unit):
+    sea = qp.make_environment("deep-sea", depth=12)
+    scaled = qp.FiniteMDP.from_edges(
+        [
+            (s, a, int(sea.transitions.row(k)[0][0]), 1.0, unit * sea.rewards[k])
+            for k, (s, a) in enumerate(sea.space.pairs())
+        ],
+        goal=sea.space.goals.tolist(),
+        initial=sea.initial,
+    )
+    found = []
+    for mdp in (sea, scaled):
+        world = make_world(mdp, cap=11)
+        agent = qp.make_agent("abrl", mdp, horizon=11, seed=3)
+        run = qp.explore(agent, world, episodes=70, seed=3, keep_transitions=False)
+        regret = np.array(run.regret) / (1.0 if mdp is sea else unit)
+        found.append(np.cumsum(regret))
+        assert regret[-5:].max() < 1e-9
+    assert abs(found[0][-1] - found[1][-1]) <= 0.1 * found[0][-1]
+
+
+def test_small_rewards_decide_in_deep_problems():
+    """120 layers of two states: what leads on is the same, and one action of each state pays 0.001 more."""
+    depth = 120
+    edges = []
+    for step in range(depth):
+        for state in (2 * step, 2 * step + 1):
+            ends = (2 * depth, 2 * depth) if step == depth - 1 else (2 * step + 2, 2 * step + 3)
+            edges += [(state, a, ends[a], 1.0, 0.001 * (a == (state + step) % 2)) for a in (0, 1)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[2 * depth], initial=[1.0] + 2 * depth * [0.0])
+    agent = qp.make_agent("abrl", mdp, horizon=depth, seed=0)
+    run = qp.explore(agent, make_world(mdp, cap=depth), episodes=12, seed=0, keep_transitions=False)
+    assert np.abs(run.regret[-4:]).max() < 1e-9
+
+
+def test_without_layers_the_agent_goes_on_with_the_prior_of_one_step(tmp_path):
+    sea = qp.make_environment("deep-sea-loops", depth=4)
+    world = make_world(sea)
+    agent = qp.make_agent("abrl", sea, horizon=world.cap, seed=5)
+    assert agent.layers.growth == 2.0
+    before = qp.explore(agent, world, episodes=12, seed=5)
+    assert agent.layers.growth == 1.0
+    assert agent.sampler.seen.space.discount == sea.space.discount
+    np.testing.assert_array_equal(
+        agent.sampler.seen.reward_mean, agent.experience.reward_mean / agent.layers.reward_unit
+    )
+    agent.save(tmp_path / "agent.npz")
+    loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
+    one, two = (qp.explore(each, world, episodes=6, after=before) for each in (agent, loaded))
+    assert one.transitions == two.transitions
+    assert agent.sampler.particles.parameters.tobytes() == loaded.sampler.particles.parameters.tobytes()
+
+
+def test_what_the_agent_says_it_believes_is_not_its_optimism():
+    sea = qp.make_environment("deep-sea", depth=4)
+    agent = qp.make_agent("abrl", sea, horizon=3, particles=400, seed=0)
+    qp.explore(agent, sea, episodes=3, seed=0)
+    said, again = agent.posterior(), agent.posterior()
+    exact = qp.posterior(agent.experience, method="exact")
+    assert np.nanmax(np.abs(said.prob_optimal_table() - exact.prob_optimal_table())) < 0.15
+    assert said.draws.tobytes() == again.draws.tobytes()
+    assert not said.trusted
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "horizon"),
+        ({"horizon": 3, "inference": "adaptive"}, "growth is for abrl"),
+        ({"horizon": 3, "rewards": "noisy"}, "growth is for abrl"),
+        ({"horizon": 3, "noise": Noise()}, "growth is for abrl"),
+        ({"horizon": 3, "transitions": "dirichlet"}, "needs the rows"),
+        ({"horizon": 0}, "horizon must be at least 1"),
+    ],
+)
+def test_where_a_prior_cannot_grow_it_is_refused(options, words):
+    sea = qp.make_environment("deep-sea", depth=4)
+    with pytest.raises(qp.InvalidInputError, match=words):
+        qp.PosteriorSamplingAgent(sea.space, prior=PRIOR, **options)
