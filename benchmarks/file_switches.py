@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import qposterior as qp
+from qposterior.experiments.explore import make_world
 
 HOME = Path(qp.__file__).parent
 
@@ -62,9 +63,8 @@ def fit_and_write() -> None:
 
 
 def play_an_episode() -> None:
-    """Let an agent that has played two episodes of Deep Sea play another."""
-    AGENTS.setdefault("abrl", qp.make_agent("abrl", SEA, horizon=4, seed=0))
-    qp.explore(AGENTS["abrl"], SEA, episodes=1, seed=0)
+    """Let an agent that has played before play an episode of Deep Sea."""
+    qp.explore(AGENT, WORLD, episodes=1, seed=0)
 
 
 def main() -> None:
@@ -76,8 +76,8 @@ def main() -> None:
         print("  " + ", ".join(order))
 
 
-SEA = qp.make_environment("deep-sea", depth=5)
-AGENTS: dict[str, Any] = {}
+WORLD = make_world(qp.make_environment("deep-sea", depth=5))
+AGENT = qp.make_agent("abrl", WORLD.problem, horizon=WORLD.cap, seed=0)
 
 if __name__ == "__main__":
     main()

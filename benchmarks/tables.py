@@ -18,7 +18,7 @@ from result_page import table, write_page
 
 PLANNERS = ("psrl", "rlsvi", "ucbvi")
 MODEL_FREE = ("q-learning", "bayesian-q-learning")
-FAST = ("abrl", "psrl-deterministic", "r-max")
+FAST = ("abrl", "abrl-iid", "psrl-deterministic", "r-max")
 DEEP = ("bootstrapped-dqn", "bootstrapped-dqn-no-prior")
 ANNEALED = ("abrl-paper", "abrl-fixed")
 TEN_MINUTES = 600.0

@@ -10,7 +10,7 @@ from qposterior.experiments.statistics import kaplan_meier_median
 from qposterior.report.figures import AGENT_COLOURS
 from qposterior_paper.figure import Made, PaperFigure, Size, draw_panels, sweep
 
-AGENTS: dict[str, dict[str, float]] = {"random": {}, "q-learning": {"epsilon": 0.1}, "abrl": {}}
+AGENTS: dict[str, dict[str, float]] = {"random": {}, "q-learning": {"epsilon": 0.1}, "abrl-iid": {}}
 LIMIT = 20_000
 
 

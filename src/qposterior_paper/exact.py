@@ -24,7 +24,7 @@ SAMPLERS: dict[str, tuple[dict[str, Any], str]] = {
 def make(size: Size) -> Made:
     """Draw P(right is optimal) in the first state against the pairs seen; bars are two standard errors of repeats."""
     sea = deep_sea(depth=4)
-    run = explore(make_agent("abrl", sea, horizon=3, seed=size.seed), sea, episodes=40, seed=size.seed)
+    run = explore(make_agent("abrl-iid", sea, horizon=3, seed=size.seed), sea, episodes=40, seed=size.seed)
     order = list(explored_pairs(run))
     repeats, number = size.choose(8, 3), size.choose(500, 200)
     rows = []

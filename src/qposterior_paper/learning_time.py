@@ -37,7 +37,7 @@ def specs(size: Size) -> list[RunSpec]:
         )
 
     few = size.quick
-    for agent in ("abrl", "psrl-deterministic", "r-max"):
+    for agent in ("abrl-iid", "psrl-deterministic", "r-max"):
         add(agent, (3, 5) if few else (5, 10, 20, 30, 40), 3 if few else 20, 3000)
     add("psrl", (3, 5) if few else (5, 10, 20, 30, 40), 3 if few else 20, 1000)
     for agent in ("abrl-paper", "abrl-fixed"):
@@ -48,7 +48,7 @@ def specs(size: Size) -> list[RunSpec]:
     if not few:
         add("psrl-deterministic", (60, 100), 5, 3000)
         add("r-max", (60, 100), 5, 3000)
-        add("abrl", (60,), 2, 5000)
+        add("abrl-iid", (60,), 2, 5000)
     for depth in (3, 5) if few else (10, 15, 20, 25, 30):
         options = KNOWN_NOISE | {"repeats": depth}
         add("psrl", (depth,), 3 if few else 10, 3000, agent_options=options, label="psrl, UBE settings")

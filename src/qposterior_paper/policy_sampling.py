@@ -43,7 +43,7 @@ def make(size: Size) -> Made:
     table = pd.DataFrame(rows, columns=["what", "which", "probability", "frequency", "draws"])
     specs = [
         RunSpec(
-            agent="abrl",
+            agent="abrl-iid",
             environment="deep-sea",
             depth=size.choose(10, 4),
             seed=size.seed + seed,

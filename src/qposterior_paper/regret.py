@@ -21,7 +21,7 @@ AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "bootstrapped-dqn-no-prior": ("bootstrapped-dqn-no-prior", {}),
     "bootstrapped-dqn, drawn actions": ("bootstrapped-dqn", {}),
     "abrl-paper": ("abrl-paper", {}),
-    "abrl": ("abrl", {}),
+    "abrl-iid": ("abrl-iid", {}),
     "psrl-deterministic": ("psrl-deterministic", {}),
 }
 BASELINES = [name for name in AGENTS if name.startswith(("psrl", "boot")) and name != "psrl-deterministic"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette.
 AGENT_COLOURS = {
     "abrl": "#D55E00",
+    "abrl-iid": "#F0A070",
     "abrl-paper": "#CC79A7",
     "abrl-fixed": "#661100",
     "abrl-exact": "#56B4E9",
