@@ -168,8 +168,8 @@ def against_the_paper(seeds: int = 20) -> tuple[str, str]:
     ratio = means["abrl-paper"] / means["abrl-iid"]
     text = (
         "Deep Sea of depth 10, 20 particles, one run after the other with all cores, until learned (at most 1,000 "
-        f"episodes, at which unsolved runs count). abrl-paper takes {ratio:.0f} times the seconds of abrl-iid, the same posterior (wanted: at "
-        "least 50, at most 20 s a run, learning in at most 200 episodes).\n\n"
+        f"episodes, at which unsolved runs count). abrl-paper takes {ratio:.0f} times the seconds of abrl-iid, which "
+        "draws from the same posterior (wanted: at least 50, at most 20 s a run, learning in at most 200 episodes).\n\n"
     )
     return "One-look updates against the paper's sampler", text + table(
         ("agent", "seeds", "mean learning time [95 %]", "solved", "seconds a run"), rows

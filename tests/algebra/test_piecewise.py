@@ -90,7 +90,9 @@ def test_a_compiled_sweep_is_the_same_sweep_step_by_step(shape):
     uniforms = rng.random((3, target.num_coordinates, 2))
     swept = x.copy()
     chart, prior = target.chart, target.parts.prior_data
-    piecewise.gibbs_sweep(target.layout, target.data, prior, chart.free, chart.fixed, swept, uniforms)
+    piecewise.gibbs_sweep(
+        0, swept.shape[0], target.layout, target.data, prior, chart.free, chart.fixed, swept, uniforms
+    )
     for n in range(3):
         point = x[n].copy()
         for j in range(target.num_coordinates):

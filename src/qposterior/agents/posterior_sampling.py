@@ -144,7 +144,8 @@ class PosteriorSamplingAgent:
         if template.transitions == "counted":
             return JointSampler.start(template, **common, moves=moves)
         if inference == "one-look":
-            load_kernels(template.rewards)
+            if self.deadline is not None:
+                load_kernels(template.rewards)  # so that no update spends its time on compiling
             return OneLookSampler.start(template, **common, settings=OneLookSettings(moves=moves))
         if inference == "exact":
             return ExactSampler.start(template, **common)

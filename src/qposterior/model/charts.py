@@ -24,7 +24,7 @@ from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_sta
 from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.bellman import new_work, solve_component
 from qposterior.model.kernels.charts import BellmanCoordinates, Model, QCoordinates
-from qposterior.model.kernels.compile import use_threads_for
+from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
@@ -393,9 +393,8 @@ class BellmanChart(BoundChart):
 
     def solve(self, psi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``(N, K)`` θ with θ_O = ρ + γ P_O V_θ, nan where there is none, and ``(N,)`` log det(I − γ P_π)."""
-        theta = np.empty_like(psi)
-        use_threads_for(psi.size)
-        log_det = particles.solutions(self.parts.rows, self.parts.layout, psi, theta)
+        theta, log_det, num = np.empty_like(psi), np.empty(psi.shape[0]), psi.shape[0]
+        over_particles(particles.solutions, num, self.parts.rows, self.parts.layout, psi, theta, log_det, work=psi.size)
         return theta, log_det
 
     def locate(self, x: FloatArray, log_scale: FloatArray) -> Location:
@@ -426,7 +425,8 @@ class BellmanChart(BoundChart):
         assert at.psi is not None
         assert at.unit is not None
         slope = np.ascontiguousarray(slope)
-        particles.pull_backs(self.parts.rows, self.parts.layout, at.psi, slope)
+        given = self.parts.rows, self.parts.layout, at.psi, slope
+        over_particles(particles.pull_backs, slope.shape[0], *given, work=slope.size)
         if bend is not None:
             slope[:, self.parts.layout.observed] += bend
         grad = slope[:, self.free] * at.unit
@@ -466,17 +466,17 @@ class BellmanChart(BoundChart):
             return x
         x = x.copy()
         uniforms = rng.random((x.shape[0], self.free.size, 2))
-        use_threads_for(3 * x.shape[0] * parts.seen.space.num_pairs * self.free.size)
-        data, prior = parts.readings.data, parts.prior_data
-        piecewise.gibbs_sweep(parts.layout_given, data, prior, self.free, self.fixed, x, uniforms)
+        given = parts.layout_given, parts.readings.data, parts.prior_data, self.free, self.fixed, x, uniforms
+        work = 3 * x.shape[0] * parts.seen.space.num_pairs * self.free.size
+        over_particles(piecewise.gibbs_sweep, x.shape[0], *given, work=work)
         return x
 
     def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
         """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k at tolerance 0 under a compiled prior: Gaussian pieces."""
         prior = self.parts.prior_data
         psi = np.where(self.parts.seen.observed, self.parts.seen.reward_mean, theta)
-        use_threads_for(3 * psi.size)
-        log_mass = piecewise.log_integrals(self.parts.layout_given, prior, psi, k)
+        log_mass, given = np.empty(psi.shape[0]), (self.parts.layout_given, prior, psi, k)
+        over_particles(piecewise.log_integrals, psi.shape[0], *given, log_mass, work=3 * psi.size)
         other = np.setdiff1d(self.free, [k])
         z = (theta[:, other] - prior.mean[other]) / prior.scale[other]
         return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) + prior.log_norm)
@@ -660,9 +660,9 @@ class SolvedQ:
 
     def to_q(self, parameters: FloatArray) -> FloatArray:
         """Return ``(N, K)`` the optimal Q of ``(N, K)`` rewards."""
-        theta = np.empty_like(parameters)
-        use_threads_for(theta.size)
-        particles.solutions(self.layout.probability[None], self.layout, np.ascontiguousarray(parameters), theta)
+        rewards, theta = np.ascontiguousarray(parameters), np.empty_like(parameters)
+        given = self.layout.probability[None], self.layout, rewards, theta, np.empty(theta.shape[0])
+        over_particles(particles.solutions, theta.shape[0], *given, work=theta.size)
         return theta
 
     def pull_back(self, slope: FloatArray) -> FloatArray:

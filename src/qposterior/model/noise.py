@@ -14,7 +14,7 @@ import numpy as np
 from qposterior.checks import check_choice, check_number, check_numbers, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels import particles
-from qposterior.model.kernels.compile import use_threads_for
+from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import GAUSSIAN, LAPLACE, STUDENT, UNIFORM, LikelihoodData
 from qposterior.model.own_parts import checked_density
 from qposterior.world.arrays import FloatArray, IntArray, segment_starts
@@ -285,9 +285,10 @@ class CompiledReadings:
         self, rewards: FloatArray, log_scale: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the log-likelihoods, the slopes in the mean rewards, and those in the log-scale."""
-        bend = np.empty_like(rewards)
-        use_threads_for(rewards.size)
-        both = particles.reading_likelihoods(self.data, np.ascontiguousarray(rewards), log_scale, bend)
+        rewards = np.ascontiguousarray(rewards)
+        bend, both, num = np.empty_like(rewards), np.empty((rewards.shape[0], 2)), rewards.shape[0]
+        given = self.data, rewards, log_scale, bend, both
+        over_particles(particles.reading_likelihoods, num, *given, work=rewards.size)
         return both[:, 0], bend, both[:, 1]
 
     def at_tolerance(self, tolerance: FloatArray) -> CompiledReadings:

@@ -22,7 +22,7 @@ from qposterior.model import quadrature
 from qposterior.model.charts import BellmanChart, Chart, Parts, QFunction, Table
 from qposterior.model.kernels import particles
 from qposterior.model.kernels.charts import Model
-from qposterior.model.kernels.compile import use_threads_for
+from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import HARD_REWARD, LOG_TWO_PI, LikelihoodData, gaussian_data
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.noise import Readings, as_likelihood
@@ -257,9 +257,10 @@ class Target(Density):
         model = self._compiled
         if model is None:
             return self._by_parts(x)
-        grad = np.zeros_like(x)
-        use_threads_for(x.shape[0] * self.num_pairs)
-        return LogDensity.of(particles.densities(self.parts.rows, *model, x, grad)), grad
+        grad, out = np.zeros_like(x), np.empty((x.shape[0], 2))
+        work = x.shape[0] * self.num_pairs
+        over_particles(particles.densities, x.shape[0], self.parts.rows, *model, x, grad, out, work=work)
+        return LogDensity.of(out), grad
 
     def _by_parts(self, x: FloatArray) -> tuple[LogDensity, FloatArray]:
         """Return the same from what each part says: the sum in the docstring of this module, and its chain rule."""
@@ -306,10 +307,11 @@ class Target(Density):
         """Return position, momentum and log-densities after the leapfrog steps, compiled where that is possible."""
         if not self.is_compiled:
             return super().leapfrog(x, p, step=step, num_steps=num_steps, inverse_mass=inverse_mass)
-        x, p = np.array(x), np.array(p)
-        use_threads_for(2 * int(num_steps.sum()) * self.num_pairs)
-        moving: tuple[Any, ...] = (x, p, step, num_steps, inverse_mass, self.upper_walls)
-        return x, p, LogDensity.of(particles.leapfrog(self.parts.rows, *self._model(), *moving))
+        x, p, out = np.array(x), np.array(p), np.empty((x.shape[0], 2))
+        moving: tuple[Any, ...] = (x, p, step, num_steps, inverse_mass, self.upper_walls, out)
+        work = 2 * int(num_steps.sum()) * self.num_pairs
+        over_particles(particles.leapfrog, x.shape[0], self.parts.rows, *self._model(), *moving, work=work)
+        return x, p, LogDensity.of(out)
 
     def run_chains(
         self,
@@ -326,9 +328,10 @@ class Target(Density):
         if not self.is_compiled:
             return chains_by_leapfrog(self, x, density, p, log_uniform, step, num_steps, inverse_mass)
         path, here, gain = np.empty_like(p), density.stacked(), np.empty((*log_uniform.shape, 2))
-        use_threads_for(int(num_steps.sum()) * self.num_pairs)
+        start: tuple[Any, ...] = (np.ascontiguousarray(x), here, p, log_uniform)
         moving: tuple[Any, ...] = (step, num_steps, inverse_mass, self.upper_walls, path, gain)
-        particles.chains(self.parts.rows, *self._model(), np.ascontiguousarray(x), here, p, log_uniform, *moving)
+        work = int(num_steps.sum()) * self.num_pairs
+        over_particles(particles.chains, x.shape[0], self.parts.rows, *self._model(), *start, *moving, work=work)
         return path, LogDensity.of(here), gain
 
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:

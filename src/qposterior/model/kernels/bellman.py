@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qposterior.model.kernels.compile import kernel
+from qposterior.model.kernels.compile import inner_kernel, kernel
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
 
@@ -53,7 +53,7 @@ def new_work(layout: Layout) -> Work:
     )
 
 
-@kernel
+@inner_kernel
 def backup(layout: Layout, psi: FloatArray, value: FloatArray, k: int) -> float:
     """Return θ_k = ψ_k, plus γ Σ P(s'|k) V(s') if k is observed."""
     row = layout.row_of[k]
@@ -105,7 +105,7 @@ def solve(layout: Layout, psi: FloatArray, work: Work) -> tuple[bool, float]:
     return True, log_det
 
 
-@kernel
+@inner_kernel
 def solve_simple(layout: Layout, psi: FloatArray, work: Work) -> None:
     """The same where every row has one successor and no state is visited twice: one sweep without a branch on rows."""
     theta, value, greedy = work.theta, work.value, work.greedy
@@ -124,7 +124,7 @@ def solve_simple(layout: Layout, psi: FloatArray, work: Work) -> None:
         value[s], greedy[s] = best, arg
 
 
-@kernel
+@inner_kernel
 def pull_back_simple(layout: Layout, slope: FloatArray, work: Work) -> None:
     """`pull_back` where every row has one successor and no state is visited twice."""
     adjoint, greedy = work.adjoint, work.greedy
@@ -186,7 +186,7 @@ def solve_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tupl
     return False, 0.0
 
 
-@kernel
+@inner_kernel
 def start_policy(layout: Layout, psi: FloatArray, work: Work, s: int) -> bool:
     """Set the greedy pair of a state to the start of a proper policy; return False in a trap at discount 1."""
     choice = layout.exit_pair[s]
@@ -202,7 +202,7 @@ def start_policy(layout: Layout, psi: FloatArray, work: Work, s: int) -> bool:
     return True
 
 
-@kernel
+@inner_kernel
 def best_exit(layout: Layout, psi: FloatArray, s: int) -> int:
     """Return the unobserved pair of largest ψ in a state that has one."""
     best, arg = -np.inf, -1
@@ -212,7 +212,7 @@ def best_exit(layout: Layout, psi: FloatArray, s: int) -> int:
     return arg
 
 
-@kernel
+@inner_kernel
 def evaluate_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> tuple[bool, float]:
     """Fill V of the policy `greedy` in one component; return (whether it is proper, log det(I − γ P_π))."""
     if layout.is_deterministic and evaluate_forest(layout, psi, work, c):
@@ -234,7 +234,7 @@ def evaluate_component(layout: Layout, psi: FloatArray, work: Work, c: int) -> t
     return True, log_det
 
 
-@kernel
+@inner_kernel
 def outside_part(layout: Layout, psi: FloatArray, value: FloatArray, k: int, c: int) -> float:
     """Return ψ_k plus what pair k expects from states outside component c."""
     row = layout.row_of[k]
@@ -247,7 +247,7 @@ def outside_part(layout: Layout, psi: FloatArray, value: FloatArray, k: int, c: 
     return total
 
 
-@kernel
+@inner_kernel
 def evaluate_forest(layout: Layout, psi: FloatArray, work: Work, c: int) -> bool:
     """Fill V where the policy's deterministic steps form a forest, and the order of evaluation; False at a cycle."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
@@ -279,7 +279,7 @@ def evaluate_forest(layout: Layout, psi: FloatArray, work: Work, c: int) -> bool
     return True
 
 
-@kernel
+@inner_kernel
 def next_inside(layout: Layout, k: int, c: int) -> int:
     """Return the one successor of a deterministic pair if it lies in component c, else −1."""
     row = layout.row_of[k]
@@ -289,7 +289,7 @@ def next_inside(layout: Layout, k: int, c: int) -> int:
     return t if layout.component_of[t] == c else -1
 
 
-@kernel
+@inner_kernel
 def is_proper(layout: Layout, work: Work, c: int) -> bool:
     """Return whether the policy leaves component c with probability 1 from each of its states."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
@@ -317,7 +317,7 @@ def is_proper(layout: Layout, work: Work, c: int) -> bool:
     return remaining == 0
 
 
-@kernel
+@inner_kernel
 def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: FloatArray, c: int) -> float:
     """Fill `lu` with the factors of I − γ P_π of component c and return the log determinant; see `eliminate`."""
     first = layout.component_start[c]
@@ -337,7 +337,7 @@ def factor_policy(layout: Layout, greedy: IntArray, lu: FloatArray, leaving: Flo
     return eliminate(lu, leaving, size)
 
 
-@kernel
+@inner_kernel
 def eliminate(lu: FloatArray, leaving: FloatArray, width: int) -> float:
     """Turn I − M, given by its entries off the diagonal, into its factors L U; return the log determinant.
 
@@ -366,7 +366,7 @@ def eliminate(lu: FloatArray, leaving: FloatArray, width: int) -> float:
     return log_det
 
 
-@kernel
+@inner_kernel
 def lu_solve(lu: FloatArray, right: FloatArray, width: int) -> None:
     """Solve L U x = right in place."""
     size = lu.shape[0]
@@ -379,7 +379,7 @@ def lu_solve(lu: FloatArray, right: FloatArray, width: int) -> None:
         right[i] /= lu[i, i]
 
 
-@kernel
+@inner_kernel
 def lu_solve_transposed(lu: FloatArray, right: FloatArray, width: int) -> None:
     """Solve (L U)ᵀ x = right in place."""
     size = lu.shape[0]
@@ -423,7 +423,7 @@ def pull_back(layout: Layout, slope: FloatArray, work: Work) -> None:
                             adjoint[t] += discount * probability[e] * slope[k]
 
 
-@kernel
+@inner_kernel
 def adjoint_inside(layout: Layout, slope: FloatArray, work: Work, c: int) -> None:
     """Complete the adjoint of the states of a looping component: a = b + γ P_πᵀ a, b from all its pairs' own slopes."""
     first, last = layout.component_start[c], layout.component_start[c + 1]

@@ -1,4 +1,4 @@
-"""How kernels are compiled: cached on disk, loops over particles in parallel, x / 0 = inf as in NumPy.
+"""How kernels are compiled: cached on disk, run in threads over particles, x / 0 = inf as in NumPy.
 
 A trajectory that runs off to infinity must end as a rejected move, not as an exception in a thread. Sums are taken in
 the order in which they are written (no fast mathematics): a kernel that was just compiled and one that was loaded from
@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -89,13 +91,8 @@ def inlined_kernel(function: Function) -> Function:
     return cast("Function", numba.njit(cache=True, error_model="numpy", inline="always")(function))
 
 
-def particle_kernel(function: Function) -> Function:
-    """Compile a loop over particles; `numba.prange` in it runs them in parallel."""
-    return cast("Function", numba.njit(cache=True, parallel=True, error_model="numpy")(function))
-
-
 def chain_kernel(function: Function) -> Function:
-    """Compile a loop that runs one chain, or some draws, and holds no lock, so that others can run in threads."""
+    """Compile a loop over some particles, chains or draws that holds no lock, so that others can run in threads."""
     return cast("Function", numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -107,21 +104,31 @@ def map_in_threads(function: Callable[[Part], Result], parts: Sequence[Part]) ->
         return list(pool.map(function, parts))
 
 
-prange = numba.prange
-ALL_THREADS = numba.get_num_threads()
+ALL_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # set as it is imported
 """As many as were allowed when the kernels were loaded."""
 
-SMALL_WORK = 50_000
+SMALL_WORK = 200_000
 """Elementary steps (a few nanoseconds each) below which a second thread costs more than it brings."""
 
 
-_threads_set = 0
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(ALL_THREADS)
 
 
-def use_threads_for(work: int) -> None:
-    """Let the next parallel kernel use all threads, or one where there is little to do. Results are the same."""
-    global _threads_set
-    wanted = 1 if work < SMALL_WORK else ALL_THREADS
-    if wanted != _threads_set:  # telling Numba costs as much as a small kernel
-        numba.set_num_threads(wanted)
-        _threads_set = wanted
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not outlive a fork
+
+
+def over_particles(run_fn: Callable[..., None], num: int, *given: Any, work: int) -> None:
+    """Run a `chain_kernel` over `num` particles: `run_fn(first, stop, *given)` on ranges of them.
+
+    In threads where the `work`, in elementary steps, is worth it. What a particle does depends on itself alone, so that
+    results do not depend on the ranges.
+    """
+    parts = min(num, ALL_THREADS if work >= SMALL_WORK else 1)
+    if parts <= 1:
+        run_fn(0, num, *given)
+        return
+    ends = [part * num // parts for part in range(parts + 1)]
+    for done in [_pool().submit(run_fn, *ends[part : part + 2], *given) for part in range(parts)]:
+        done.result()

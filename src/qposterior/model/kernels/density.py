@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qposterior.model.kernels.bellman import Work, pull_back, solve
-from qposterior.model.kernels.compile import inlined_kernel, kernel
+from qposterior.model.kernels.compile import inlined_kernel, inner_kernel, kernel
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
 
@@ -58,7 +58,7 @@ class LikelihoodData(NamedTuple):
     log_scale_sd: float
 
 
-@kernel
+@inner_kernel
 def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> tuple[float, float, float]:
     r"""Return log p(readings of row i | g), its derivative in g, and its derivative in the log-scale.
 
@@ -106,14 +106,14 @@ def log_likelihood(data: LikelihoodData, i: int, g: float, log_scale: float) -> 
     return total - m * np.log(scale), slope, pull + n - m
 
 
-@kernel
+@inner_kernel
 def log_scale_prior(data: LikelihoodData, log_scale: float) -> tuple[float, float]:
     """Return the log prior density of the log-scale and its derivative."""
     z = (log_scale - data.log_scale_mean) / data.log_scale_sd
     return -0.5 * z * z - np.log(data.log_scale_sd) - 0.5 * LOG_TWO_PI, -z / data.log_scale_sd
 
 
-@kernel
+@inner_kernel
 def wall_penalty(prior: PriorData, x: float) -> tuple[float, float]:
     """Return the log penalty of a soft wall and its derivative."""
     beyond = max(x - prior.upper, 0.0) / prior.softness
@@ -288,7 +288,7 @@ def to_psi(
     return log_scale
 
 
-@kernel
+@inner_kernel
 def bellman_density(
     layout: Layout,
     data: LikelihoodData,

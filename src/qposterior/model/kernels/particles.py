@@ -1,7 +1,6 @@
-"""Loops over particles, in parallel: densities, gradients and leapfrog trajectories, the same in every chart.
+"""Loops over particles: densities, gradients and leapfrog trajectories, the same in every chart.
 
-A parallel loop only hands each particle to a plain kernel, whose arithmetic knows nothing of threads: a result does not
-depend on their number. (Array statements in the body of a parallel loop are rewritten by the compiler; keep them out.)
+Each runs over the particles from `first` to before `stop`; `over_particles` of `compile` runs it over all, in threads.
 `rows` are ``(1, nnz)`` transition rows that all particles share, or ``(N, nnz)`` rows of each.
 """
 
@@ -13,15 +12,15 @@ import numpy as np
 
 from qposterior.model.kernels.bellman import Work, new_work, pull_back, solve
 from qposterior.model.kernels.charts import Coordinates, density, forget, layout_with_rows, new_scratch
-from qposterior.model.kernels.compile import kernel, particle_kernel, prange
-from qposterior.model.kernels.density import LikelihoodData, PriorData, log_likelihood, q_log_likelihood
+from qposterior.model.kernels.compile import chain_kernel, inner_kernel
+from qposterior.model.kernels.density import LikelihoodData, PriorData, log_likelihood
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
 
 # -- trajectories ------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@inner_kernel
 def kick_and_drift(
     x: FloatArray,
     p: FloatArray,
@@ -40,14 +39,14 @@ def kick_and_drift(
         p[j] = -momentum if beyond else momentum
 
 
-@kernel
+@inner_kernel
 def last_kick(p: FloatArray, grad: FloatArray, kick: float) -> None:
     """Change the momentum by kick · gradient."""
     for j in range(p.size):
         p[j] += kick * grad[j]
 
 
-@kernel
+@inner_kernel
 def kinetic_energy(p: FloatArray, inverse_mass: FloatArray) -> float:
     """Return ½ Σ p² / m."""
     total = 0.0
@@ -56,7 +55,7 @@ def kinetic_energy(p: FloatArray, inverse_mass: FloatArray) -> float:
     return 0.5 * total
 
 
-@kernel
+@inner_kernel
 def accept_or_refuse(
     smooth: float,
     jump: float,
@@ -89,7 +88,7 @@ def accept_or_refuse(
         end[:] = start
 
 
-@kernel
+@inner_kernel
 def first_density(
     layout: Layout,
     data: LikelihoodData,
@@ -103,7 +102,7 @@ def first_density(
     return density(layout, data, prior, chart, x, grad, scratch)
 
 
-@kernel
+@inner_kernel
 def leapfrog_one(
     layout: Layout,
     data: LikelihoodData,
@@ -135,8 +134,10 @@ def leapfrog_one(
     out[0], out[1] = smooth, jump
 
 
-@particle_kernel
+@chain_kernel
 def leapfrog(
+    first: int,
+    stop: int,
     rows: FloatArray,
     layout: Layout,
     data: LikelihoodData,
@@ -148,10 +149,10 @@ def leapfrog(
     num_steps: IntArray,
     inverse_mass: FloatArray,
     upper: FloatArray,
-) -> FloatArray:
-    """Run the leapfrog steps of alg. hmc for each particle in place; return ``(N, 2)`` log-densities at the end."""
-    out = np.empty((x.shape[0], 2))
-    for n in prange(x.shape[0]):
+    out: FloatArray,
+) -> None:
+    """Run the leapfrog steps of alg. hmc for each particle in place; write ``(N, 2)`` log-densities at the end."""
+    for n in range(first, stop):
         leapfrog_one(
             layout_with_rows(layout, rows, n),
             data,
@@ -165,10 +166,9 @@ def leapfrog(
             upper,
             out[n],
         )
-    return out
 
 
-@kernel
+@inner_kernel
 def chain(
     layout: Layout,
     data: LikelihoodData,
@@ -213,8 +213,10 @@ def chain(
             forget(scratch)
 
 
-@particle_kernel
+@chain_kernel
 def chains(
+    first: int,
+    stop: int,
     rows: FloatArray,
     layout: Layout,
     data: LikelihoodData,
@@ -232,7 +234,7 @@ def chains(
     gain: FloatArray,
 ) -> None:
     """Run the trajectories of alg. hmc for each particle, one after the other; log-densities change in place."""
-    for n in prange(x.shape[0]):
+    for n in range(first, stop):
         given = (x[n], here[n], p[n], log_uniform[n], step[n], num_steps[n], inverse_mass, upper)
         chain(layout_with_rows(layout, rows, n), data, prior, chart, *given, path[n], gain[n])
 
@@ -240,7 +242,7 @@ def chains(
 # -- densities and maps ------------------------------------------------------------------------------------------------
 
 
-@kernel
+@inner_kernel
 def density_one(
     layout: Layout,
     data: LikelihoodData,
@@ -254,8 +256,10 @@ def density_one(
     out[0], out[1] = density(layout, data, prior, chart, x, grad, new_scratch(layout, chart))
 
 
-@particle_kernel
+@chain_kernel
 def densities(
+    first: int,
+    stop: int,
     rows: FloatArray,
     layout: Layout,
     data: LikelihoodData,
@@ -263,42 +267,14 @@ def densities(
     chart: Coordinates,
     x: FloatArray,
     grad: FloatArray,
-) -> FloatArray:
-    """Return ``(N, 2)`` smooth log-densities and jumps of ``(N, D)`` particles; write the gradients of the first."""
-    out = np.empty((x.shape[0], 2))
-    for n in prange(x.shape[0]):
-        density_one(layout_with_rows(layout, rows, n), data, prior, chart, x[n], grad[n], out[n])
-    return out
-
-
-@kernel
-def q_likelihood_one(
-    layout: Layout,
-    data: LikelihoodData,
-    prior: PriorData,
-    theta: FloatArray,
-    log_scale: float,
-    grad: FloatArray,
     out: FloatArray,
 ) -> None:
-    """Write the log-likelihood of one θ, its slope in the log-scale, and its gradient."""
-    value, greedy = np.zeros(layout.is_goal.size), np.zeros(layout.is_goal.size, dtype=np.int64)
-    grad[:] = 0.0
-    out[0], out[1] = q_log_likelihood(layout, data, prior, theta, log_scale, grad, value, greedy)
+    """Write ``(N, 2)`` smooth log-densities and jumps of ``(N, D)`` particles, and the gradients of the first."""
+    for n in range(first, stop):
+        density_one(layout_with_rows(layout, rows, n), data, prior, chart, x[n], grad[n], out[n])
 
 
-@particle_kernel
-def q_likelihoods(
-    layout: Layout, data: LikelihoodData, prior: PriorData, theta: FloatArray, log_scale: FloatArray, grad: FloatArray
-) -> FloatArray:
-    """Return ``(N, 2)`` log-likelihoods of ``(N, K)`` θ and their slopes in the log-scale; write the gradients in θ."""
-    out = np.empty((theta.shape[0], 2))
-    for n in prange(theta.shape[0]):
-        q_likelihood_one(layout, data, prior, theta[n], log_scale[n], grad[n], out[n])
-    return out
-
-
-@kernel
+@inner_kernel
 def solve_one(layout: Layout, psi: FloatArray, theta: FloatArray) -> float:
     """Write θ of one ψ, nan where it has no solution; return log det(I − γ P_π)."""
     work: Work = new_work(layout)
@@ -309,16 +285,16 @@ def solve_one(layout: Layout, psi: FloatArray, theta: FloatArray) -> float:
     return log_det
 
 
-@particle_kernel
-def solutions(rows: FloatArray, layout: Layout, psi: FloatArray, theta: FloatArray) -> FloatArray:
-    """Write ``(N, K)`` θ of as many ψ, nan where there is no solution; return ``(N,)`` log det(I − γ P_π)."""
-    out = np.empty(psi.shape[0])
-    for n in prange(psi.shape[0]):
+@chain_kernel
+def solutions(
+    first: int, stop: int, rows: FloatArray, layout: Layout, psi: FloatArray, theta: FloatArray, out: FloatArray
+) -> None:
+    """Write ``(N, K)`` θ of as many ψ, nan where there is no solution, and ``(N,)`` log det(I − γ P_π)."""
+    for n in range(first, stop):
         out[n] = solve_one(layout_with_rows(layout, rows, n), psi[n], theta[n])
-    return out
 
 
-@kernel
+@inner_kernel
 def pull_back_one(layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
     """Turn the slope in θ of one particle into that in ψ, in place; as it was where ψ has no solution."""
     work: Work = new_work(layout)
@@ -327,14 +303,14 @@ def pull_back_one(layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
         pull_back(layout, slope, work)
 
 
-@particle_kernel
-def pull_backs(rows: FloatArray, layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
+@chain_kernel
+def pull_backs(first: int, stop: int, rows: FloatArray, layout: Layout, psi: FloatArray, slope: FloatArray) -> None:
     """Turn ``(N, K)`` slopes in θ into slopes in ψ, in place."""
-    for n in prange(psi.shape[0]):
+    for n in range(first, stop):
         pull_back_one(layout_with_rows(layout, rows, n), psi[n], slope[n])
 
 
-@kernel
+@inner_kernel
 def readings_one(data: LikelihoodData, g: FloatArray, log_scale: float, bend: FloatArray, out: FloatArray) -> None:
     """Write the log-likelihood of the readings at the mean rewards g, its slopes in g and in the log-scale."""
     out[:] = 0.0
@@ -344,10 +320,16 @@ def readings_one(data: LikelihoodData, g: FloatArray, log_scale: float, bend: Fl
         out[1] += pull
 
 
-@particle_kernel
-def reading_likelihoods(data: LikelihoodData, g: FloatArray, log_scale: FloatArray, bend: FloatArray) -> FloatArray:
-    """Return ``(N, 2)`` log-likelihoods at ``(N, n)`` mean rewards and slopes in the log-scale; write those in g."""
-    out = np.empty((g.shape[0], 2))
-    for n in prange(g.shape[0]):
+@chain_kernel
+def reading_likelihoods(
+    first: int,
+    stop: int,
+    data: LikelihoodData,
+    g: FloatArray,
+    log_scale: FloatArray,
+    bend: FloatArray,
+    out: FloatArray,
+) -> None:
+    """Write ``(N, 2)`` log-likelihoods at ``(N, n)`` mean rewards with slopes in the log-scale, and those in g."""
+    for n in range(first, stop):
         readings_one(data, g[n], log_scale[n], bend[n], out[n])
-    return out

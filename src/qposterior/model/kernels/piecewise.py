@@ -23,7 +23,7 @@ from qposterior.model.kernels.bellman import (
     outside_part,
     solve,
 )
-from qposterior.model.kernels.compile import kernel, particle_kernel, prange
+from qposterior.model.kernels.compile import chain_kernel, inner_kernel, kernel
 from qposterior.model.kernels.density import HARD_Q, LikelihoodData, PriorData, to_psi
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.kernels.normal import log_mass, log_tail, truncated_quantile
@@ -47,7 +47,7 @@ class Reach(NamedTuple):
     is_outside: bool  # one of them lies beyond a hard wall
 
 
-@kernel
+@inner_kernel
 def find_reach(layout: Layout, prior: PriorData, s: int, theta: FloatArray) -> Reach:
     """Return what depends on the coordinates of state s, and what the rest contributes; nothing, if s was never met."""
     num_components = layout.has_loop.size
@@ -87,7 +87,7 @@ def find_reach(layout: Layout, prior: PriorData, s: int, theta: FloatArray) -> R
     return Reach(components[:num_marked], states[:num_states], misfit, excess, is_outside)
 
 
-@kernel
+@inner_kernel
 def log_determinant_elsewhere(layout: Layout, reach: Reach, work: Work) -> float:
     """Return log det(I − γ P_π) of the looping components outside `reach`, from the factors of the last solve."""
     total, number = 0.0, 0
@@ -101,7 +101,7 @@ def log_determinant_elsewhere(layout: Layout, reach: Reach, work: Work) -> float
     return total
 
 
-@kernel
+@inner_kernel
 def fill_rates(layout: Layout, reach: Reach, work: Work, unit: FloatArray, rate: FloatArray) -> float:
     """Fill rate_k = dθ_k/dψ_u for the policy `work.greedy`; return log det(I − γ P_π) of what depends on u.
 
@@ -132,7 +132,7 @@ def fill_rates(layout: Layout, reach: Reach, work: Work, unit: FloatArray, rate:
     return log_det
 
 
-@kernel
+@inner_kernel
 def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatArray, c: int) -> float:
     """Fill V of the policy in a looping component for the payoffs `source`; return log det(I − γ P_π)."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
@@ -153,7 +153,7 @@ def policy_values(layout: Layout, source: FloatArray, work: Work, value: FloatAr
     return log_det
 
 
-@kernel
+@inner_kernel
 def find_forest(layout: Layout, work: Work, c: int) -> bool:
     """Fill `order` with the states of a component so that each follows its next state; return False at a cycle."""
     first, last = layout.component_start[c], layout.component_start[c + 1]
@@ -174,7 +174,7 @@ def find_forest(layout: Layout, work: Work, c: int) -> bool:
     return filled == last
 
 
-@kernel
+@inner_kernel
 def next_edge(
     layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArray, rate: FloatArray, edge: float, up: bool
 ) -> tuple[float, int]:
@@ -200,7 +200,7 @@ def next_edge(
     return (edge + nearest if up else edge - nearest), arg
 
 
-@kernel
+@inner_kernel
 def add_piece(
     layout: Layout,
     prior: PriorData,
@@ -250,7 +250,7 @@ def add_piece(
     piece[LOG_MASS] = exponent - log_det + log(spread) + 0.5 * log(2.0 * pi) + mass
 
 
-@kernel
+@inner_kernel
 def switch_ties(layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArray, rate: FloatArray, up: bool) -> None:
     """Make every pair greedy that has caught up with its state's greedy one and moves on faster: all at one x at once.
 
@@ -271,7 +271,7 @@ def switch_ties(layout: Layout, reach: Reach, greedy: IntArray, theta: FloatArra
         greedy[s] = best
 
 
-@kernel
+@inner_kernel
 def bound_above(layout: Layout, prior: PriorData, reach: Reach, u: int, theta: FloatArray, edge: float) -> float:
     """Return an upper bound of the log mass above x = edge where no policy loops: every θ_k only grows with x."""
     excess = reach.excess
@@ -341,7 +341,7 @@ def conditional_pieces(
     return number
 
 
-@kernel
+@inner_kernel
 def log_integral_one(layout: Layout, prior: PriorData, psi: FloatArray, u: int) -> float:
     """Return the log of the sum of the pieces of one particle, −inf where ψ has no solution."""
     work = new_work(layout)
@@ -361,13 +361,13 @@ def log_integral_one(layout: Layout, prior: PriorData, psi: FloatArray, u: int) 
     return largest + log(total)
 
 
-@particle_kernel
-def log_integrals(layout: Layout, prior: PriorData, psi: FloatArray, u: int) -> FloatArray:
-    """Return ``(N,)`` log ∫ over ψ_u of the tolerance-0 density, without the priors of the other unobserved pairs."""
-    out = np.empty(psi.shape[0])
-    for n in prange(psi.shape[0]):
+@chain_kernel
+def log_integrals(
+    first: int, stop: int, layout: Layout, prior: PriorData, psi: FloatArray, u: int, out: FloatArray
+) -> None:
+    """Write ``(N,)`` log ∫ over ψ_u of the tolerance-0 density, without the priors of the other unobserved pairs."""
+    for n in range(first, stop):
         out[n] = log_integral_one(layout, prior, psi[n], u)
-    return out
 
 
 @kernel
@@ -391,7 +391,7 @@ def draw_piecewise(pieces: FloatArray, number: int, u_piece: float, u_place: flo
     return centre + spread * truncated_quantile(low, high, u_place), i
 
 
-@kernel
+@inner_kernel
 def sweep_particle(
     layout: Layout,
     data: LikelihoodData,
@@ -429,8 +429,10 @@ def sweep_particle(
             solve(layout, psi, work)  # one evaluation: the policy is already the right one
 
 
-@particle_kernel
+@chain_kernel
 def gibbs_sweep(
+    first: int,
+    stop: int,
     layout: Layout,
     data: LikelihoodData,
     prior: PriorData,
@@ -440,5 +442,5 @@ def gibbs_sweep(
     uniforms: FloatArray,
 ) -> None:
     """Sweep each particle, in place; `uniforms` is ``(N, D, 2)``. Observed coordinates (ρ) stay where they are."""
-    for n in prange(x.shape[0]):
+    for n in range(first, stop):
         sweep_particle(layout, data, prior, free, fixed, x[n], uniforms[n])
