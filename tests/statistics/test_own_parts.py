@@ -384,6 +384,46 @@ def test_a_subclass_with_another_density_is_sampled_by_it():
         qp.posterior(qp.Experience(mdp.space), prior=Elsewhere(scale=1.0), method="exact", particles=50)
 
 
+def test_a_prior_on_rewards_of_ones_own_is_sampled_by_its_own_density():
+    class Higher(qp.RewardPrior):
+        def log_density_and_grad(self, theta, space):
+            return super().log_density_and_grad(theta - 3.0, space)
+
+        def draw(self, num, space, rng):
+            return super().draw(num, space, rng) + 3.0
+
+    class Mine(Plain):
+        variable = "reward"
+
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 0.0), (0, 1, 1, 1.0, 0.0)], goal=[1])
+    seen = qp.Experience.of_pairs(mdp, [(0, 0)])
+    higher = qp.RewardPrior(mean=3.0, scale=0.7)
+    options = {"transitions": mdp.transitions, "particles": 2000, "seed": 1, "tolerance": 2.0}
+    expected = qp.posterior(seen, prior=higher, **options)
+    for prior in (Higher(scale=0.7), Mine(higher)):
+        post = qp.posterior(seen, prior=prior, **options)
+        assert post.method == "hmc"
+        assert np.abs(post.pair_mean - expected.pair_mean).max() < 0.1
+        with pytest.raises(qp.InvalidInputError, match="RewardPrior"):
+            qp.make_agent("abrl", mdp, prior=prior)
+        with pytest.raises(qp.InvalidInputError, match="takes a prior on Q"):
+            qp.PosteriorSamplingAgent(mdp.space, prior=prior)
+
+
+def test_what_a_prior_speaks_of_is_q_rewards_or_the_model():
+    class OfAnything(Plain):
+        variable = "anything"
+
+    class OfModels:
+        variable = "model"
+
+    _, seen = seen_with_two_rewards()
+    with pytest.raises(qp.InvalidInputError, match="unknown variable of a prior 'anything'"):
+        qp.posterior(seen, prior=OfAnything(qp.GaussianPrior()))
+    with pytest.raises(qp.InvalidInputError, match="must have draw and describe"):
+        qp.posterior(seen, prior=OfModels())
+
+
 def test_a_noise_with_a_method_called_bind_and_a_prior_with_arrays_are_taken():
     @dataclass
     class Bound(GaussianReadings):

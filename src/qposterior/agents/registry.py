@@ -20,10 +20,10 @@ from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.agents.rlsvi import RLSVIAgent
 from qposterior.agents.ucbvi import UCBVIAgent
-from qposterior.checks import check_choice, check_count, make_rng
+from qposterior.checks import check_choice, check_count, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.model.prior import Prior, RewardPrior
+from qposterior.model.prior import compiled_form, variable_of
 from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
@@ -52,14 +52,16 @@ class AgentEntry:
 def _make_abrl(
     space: StateActionSpace,
     *,
-    prior: Prior | None = None,
+    prior: Any = None,
     horizon: int,
     table: TransitionTable | None,
     **settings: Any,
 ) -> Agent:
     """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models."""
-    if not isinstance(prior, RewardPrior):
+    if variable_of(prior) != "reward":
         return PosteriorSamplingAgent(space, prior=prior, **settings)
+    if compiled_form(prior, space.num_pairs) is None:
+        raise InvalidInputError(f"the agent draws rewards that are normal: RewardPrior, not {shown(prior)}")
     if prior.upper is not None:
         raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
     settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate

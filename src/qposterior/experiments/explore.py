@@ -14,7 +14,7 @@ import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
 from qposterior.agents.registry import make_agent
-from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
+from qposterior.checks import check_callable, check_count, check_number, check_type, lacking, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, check_gymnasium_id, make_environment
 from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator
@@ -316,12 +316,10 @@ def explore(
 
 
 def _check_call(agent: Any, *, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
-    lacks = [name for name in AGENT_NEEDS if not hasattr(agent, name)]
-    if lacks or isinstance(agent, type):
+    if lacks := lacking(agent, AGENT_NEEDS):
         raise InvalidInputError(
-            f"an agent must have {', '.join(AGENT_NEEDS)}, and {shown(agent)} "
-            + (f"lacks {', '.join(lacks)}" if lacks else "is a class")
-            + "; make_agent gives one"
+            f"an agent must have {', '.join(AGENT_NEEDS)}, and {shown(agent)} lacks {', '.join(lacks)}; "
+            "make_agent gives one"
         )
     check_count("episodes", episodes)
     make_rng(seed)

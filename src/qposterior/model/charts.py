@@ -28,7 +28,7 @@ from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
-from qposterior.model.prior import RewardPrior, truncated_normal
+from qposterior.model.prior import truncated_normal, variable_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -549,14 +549,16 @@ class BellmanChart(BoundChart):
 class RewardChart(BoundChart):
     """The mean rewards of all K pairs, the transitions of all pairs known; θ solves the MDP of these rewards.
 
-    The parameters are the rewards themselves, under a `RewardPrior`: posterior sampling here is PSRL. At tolerance 0
-    the observed rewards are fixed and the coordinates are the others.
+    The parameters are the rewards themselves, under a prior on these (`RewardPrior`, or one's own): posterior sampling
+    here is PSRL. At tolerance 0 the observed rewards are fixed and the coordinates are the others.
     """
 
     def __init__(self, parts: Parts) -> None:
         prior, space, seen = parts.prior, parts.seen.space, parts.seen
-        if not isinstance(prior, RewardPrior):
+        if variable_of(prior) != "reward":
             raise InvalidInputError(f"coordinates that are rewards take a RewardPrior, got {prior}")
+        upper = getattr(prior, "upper", None)
+        highest = self.highest = np.inf if upper is None else float(upper)
         if parts.layout.observed.size != space.num_pairs:
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         if not parts.readings.is_compiled:
@@ -564,21 +566,21 @@ class RewardChart(BoundChart):
                 "a RewardPrior takes a Noise or a tolerance; a noise of one's own needs a prior on Q"
             )
         loops = space.discount == 1.0 and parts.layout.has_loop.any()
-        if loops and not prior.highest < 0.0:
+        if loops and not highest < 0.0:
             raise InvalidInputError(
                 f"with discount 1 and loops almost every draw of rewards has a loop that pays; RewardPrior needs "
-                f"upper < 0, got {prior.upper} (or use a discount below 1)"
+                f"upper < 0, got {upper} (or use a discount below 1)"
             )
         data = parts.readings.data
         nearest = data.mean - (data.scale if parts.readings.has_edge and not parts.is_exact else 0.0)
-        if (parts.is_exact or parts.readings.has_edge) and np.any(nearest > prior.highest):
+        if (parts.is_exact or parts.readings.has_edge) and np.any(nearest > highest):
             raise InvalidInputError(
-                f"the prior says that rewards lie below {prior.highest:g}, but {data.mean.max():g} was seen"
+                f"the prior says that rewards lie below {highest:g}, but {data.mean.max():g} was seen"
             )
         self.parts = parts
         self.free = np.flatnonzero(~seen.observed) if parts.is_exact else np.arange(space.num_pairs)
         self.num_coordinates = int(self.free.size)
-        self.upper_walls = np.full(self.num_coordinates, prior.highest)
+        self.upper_walls = np.full(self.num_coordinates, highest)
 
     @property
     def q_function(self) -> QFunction:
@@ -626,14 +628,15 @@ class RewardChart(BoundChart):
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray | None:
         """Return ``(num, D)`` independent draws of the posterior, normal or truncated normal pair by pair.
 
-        None where rewards have noise that is not Gaussian of a known scale: that takes a Markov chain.
+        None where rewards have noise that is not Gaussian of a known scale, or a prior of one's own: that takes a
+        Markov chain.
         """
         prior, data, observed = self.parts.prior, self.parts.readings.data, self.parts.seen.observed_pairs
-        if data.point_value.size or data.learned:
+        if data.point_value.size or data.learned or self.parts.has_own_prior:
             return None
         ones = np.ones(self.parts.seen.space.num_pairs)
         mean, sd = prior.mean * ones, prior.scale * ones
-        low, high = -np.inf * ones, prior.highest * ones
+        low, high = -np.inf * ones, self.highest * ones
         if not self.parts.is_exact and self.parts.readings.has_edge:
             low[observed] = data.mean - data.scale
             high[observed] = np.minimum(high[observed], data.mean + data.scale)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -84,6 +84,7 @@ class ModelPrior:
     the same, and that all lead to the same. It is no density over Q: it has draws only.
     """
 
+    variable: ClassVar[str] = "model"
     reward_scale: float = 1.0
     row_scale: float = 0.5
     alike: float = 0.02

@@ -86,6 +86,7 @@ class DirichletRows:
 
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the mean rows; proposals are drawn from the Dirichlet of each."""
+        check_counted("DirichletRows", seen)
         table, shape = self.shapes(seen)
 
         def draw(num: int, rng: np.random.Generator) -> FloatArray:
@@ -154,10 +155,35 @@ class SimulatorPool:
             rows[k] = state, number / number.sum()
         return seen.with_rows(rows)
 
+    known_in = grow
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyRows:
+    """The frequencies of counted successors, taken for the rows: biased, for they are treated as known."""
+
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience with these rows."""
+        return seen.with_frequencies()
+
+
+ROWS: dict[str, Callable[[], Any]] = {"dirichlet": DirichletRows, "empirical": FrequencyRows}
+"""What may be made of counted successors, by name."""
+
+
+def check_counted(name: str, seen: Experience) -> None:
+    """Raise unless the successors of an experience were counted."""
+    if seen.transitions != "counted":
+        raise InvalidInputError(f'{name} needs an Experience(..., transitions="counted")')
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownRows:
     """The rows of the experience, which are known."""
+
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience as it is."""
+        return seen
 
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the rows of the pairs that were seen."""
@@ -169,6 +195,10 @@ class TableRows:
     """Rows of all pairs, known from the start."""
 
     table: TransitionTable
+
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience with the rows of the pairs that were seen, whatever was counted."""
+        return seen.with_rows({int(k): self.table.row(int(k)) for k in seen.observed_pairs})
 
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the rows of all pairs."""
