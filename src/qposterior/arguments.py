@@ -14,19 +14,10 @@ from qposterior.inference.problem import Problem
 from qposterior.model.charts import CHARTS, LinearQ, Parts, QChart
 from qposterior.model.noise import Likelihood, Tolerance, as_likelihood, check_noise
 from qposterior.model.prior import check_prior, prior_to_dict, variable_of
-from qposterior.model.rows import (
-    ROWS,
-    DirichletRows,
-    KnownRows,
-    Rows,
-    SimulatedRows,
-    SimulatorPool,
-    TableRows,
-    check_counted,
-)
+from qposterior.model.rows import DirichletRows, Rows, SimulatedRows, SimulatorPool, TableRows, as_rows
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
-from qposterior.world.transitions import TransitionTable, check_rows
+from qposterior.world.transitions import TransitionTable
 
 METHODS = ("exact", "hmc", "tempering", "smc")
 USED_BY = {
@@ -170,17 +161,3 @@ def _rows_of(given: dict[str, Any]) -> tuple[Experience, Rows | None]:
     if not isinstance(rows, TableRows):
         raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
     return seen, rows
-
-
-def as_rows(transitions: Any, seen: Experience) -> Any:
-    """Return what is said of transitions as an object: a belief (`Rows`), or rows that are `known_in` an experience."""
-    if transitions is None:
-        return DirichletRows() if seen.transitions == "counted" else KnownRows()
-    if isinstance(transitions, TransitionTable):
-        check_rows(transitions, seen.space.num_pairs, seen.space.num_states)
-        return TableRows(transitions)
-    if not isinstance(transitions, str):
-        return transitions
-    check_choice("treatment of transitions", transitions, ROWS)
-    check_counted(f'transitions="{transitions}"', seen)
-    return ROWS[transitions]()

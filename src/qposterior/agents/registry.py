@@ -176,22 +176,24 @@ def make_agent(
     """
     entry = find_agent(name)
     make_rng(seed)  # a bad one is named here, whatever the agent
-    if not isinstance(problem, FiniteMDP | StateActionSpace):
-        environment = make_gymnasium(problem)
-        problem = gymnasium_problem(environment)
-        horizon = time_limit(environment) if horizon is None else horizon
-    horizon = default_cap(problem) if horizon is None else check_count("horizon", horizon)
-    given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
     if isinstance(problem, FiniteMDP):
-        space = problem.space
+        space, mdp = problem.space, problem
+    elif isinstance(problem, StateActionSpace):
+        space, mdp = problem, None
+    else:
+        environment = make_gymnasium(problem)
+        space, mdp = gymnasium_problem(environment)
+        horizon = time_limit(environment) if horizon is None else horizon
+    horizon = default_cap(mdp) if horizon is None else check_count("horizon", horizon)
+    given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
+    if mdp is not None:
         transitions = check_transitions(entry.transitions if transitions is None else transitions)
-        given["max_reward"], given["min_reward"] = float(problem.rewards.max()), float(problem.rewards.min())
+        given["max_reward"], given["min_reward"] = float(mdp.rewards.max()), float(mdp.rewards.min())
         if transitions == "known":
-            given["table"] = problem.transitions
-        if not problem.reward_sd.any() and transitions != "dirichlet":
+            given["table"] = mdp.transitions
+        if not mdp.reward_sd.any() and transitions != "dirichlet":
             given["rewards"] = "deterministic"
     else:
-        space = problem
         usual = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions
         transitions = check_transitions(usual if transitions is None else transitions)
         if transitions == "known":

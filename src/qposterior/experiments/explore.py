@@ -199,10 +199,9 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     step_cost = float(options.pop("step_cost", 0.0))
     made = make_gymnasium(environment, **options)
     gamma = 1.0 if discount is None else discount
-    problem = gymnasium_problem(made, discount=gamma, step_cost=step_cost)
-    mdp, space = (problem, problem.space) if isinstance(problem, FiniteMDP) else (None, problem)
+    space, mdp = gymnasium_problem(made, discount=gamma, step_cost=step_cost)
     name = mdp.name if mdp is not None else (made.spec.id if made.spec else type(made.unwrapped).__name__)
-    cap = cap or time_limit(made) or default_cap(problem)
+    cap = cap or time_limit(made) or default_cap(mdp)
     return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
 
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
+from qposterior.model import quadrature
 from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.bellman import new_work, solve_component
 from qposterior.model.kernels.charts import BellmanCoordinates, Model, QCoordinates
@@ -28,7 +29,7 @@ from qposterior.model.kernels.compile import use_threads_for
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
-from qposterior.model.prior import truncated_normal, variable_of
+from qposterior.model.prior import prior_density, truncated_normal, variable_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -472,14 +473,28 @@ class BellmanChart(BoundChart):
         return x
 
     def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
-        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k at tolerance 0 under a compiled prior: Gaussian pieces."""
+        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k of an unobserved pair: Gaussian pieces, or quadrature.
+
+        f_O is the density at tolerance 0, φ' are the other free values of each particle. Quadrature is for a prior of
+        one's own.
+        """
         prior = self.parts.prior_data
+        if self.parts.has_own_prior:
+            x, column = np.ascontiguousarray(theta[:, self.free]), int(self.value_columns[k])
+            near = {"centre": float(prior.mean[k]), "spread": float(prior.scale[k])}
+            return quadrature.log_integrals(self._log_density_alone, x, column, **near)
         psi = np.where(self.parts.seen.observed, self.parts.seen.reward_mean, theta)
         use_threads_for(3 * psi.size)
         log_mass = piecewise.log_integrals(self.parts.layout_given, prior, psi, k)
         other = np.setdiff1d(self.free, [k])
         z = (theta[:, other] - prior.mean[other]) / prior.scale[other]
         return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) + prior.log_norm)
+
+    def _log_density_alone(self, x: FloatArray) -> FloatArray:
+        """Return the ``(N,)`` log-density at tolerance 0, without a gradient."""
+        at = self.locate(x, np.zeros(x.shape[0]))
+        log_prior, _ = prior_density(self.parts.prior, at.parameters, self.parts.q_function.space)
+        return np.where(at.inside, log_prior + at.jump, -np.inf)
 
     def stands_alone(self, k: int, successors: IntArray) -> bool:
         """Return whether nothing observed depends on θ_k, and k does not return to its state: then p(θ_k) is its prior.

@@ -67,6 +67,10 @@ class Readings(Protocol):
         """Return ``(N,)`` log p(readings | ``(N, n)`` mean rewards), slopes in these and in the ``(N,)`` log-scales."""
         ...
 
+    def at_tolerance(self, tolerance: FloatArray) -> Readings:
+        """Return the same readings with another ``(n,)`` positive tolerance; under a noise as they are."""
+        ...
+
     def blend(self, before: Experience, share: float) -> Readings:
         """Return the readings of log-likelihood (1 − share) · that of what was seen `before` + share · this one."""
         ...
@@ -331,6 +335,10 @@ class OwnReadings:
 
     def _of(self, rewards: FloatArray, seen: Experience) -> tuple[FloatArray, FloatArray]:
         return checked_density("noise", rewards, lambda values: self.model.log_density_and_grad(values, seen))
+
+    def at_tolerance(self, tolerance: FloatArray) -> OwnReadings:
+        """Return the readings as they are."""
+        return self
 
     def blend(self, before: Experience, share: float) -> OwnReadings:
         """Return (1 − share) · what was seen before + share · these."""
