@@ -254,7 +254,7 @@ MUTATIONS = [
     Mutation("experiments/statistics.py", "rng.choice(group, group.size) for group in groups", "rng.choice(depths.size, group.size) for group in groups", "tests/algebra/test_statistics.py::test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_may_be_anything"),
     Mutation("experiments/statistics.py", "if is_fit else np.inf)", "if is_fit else again[-1])", "tests/algebra/test_statistics.py::test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_may_be_anything"),
     Mutation("experiments/compare.py", "runs = self.runs[self.runs[\"status\"] != \"failed\"]", "runs = self.runs", "tests/invariants/test_compare.py::test_failed_runs_are_left_out_of_curves_and_returns"),
-    Mutation("experiments/compare.py", "prior=as_dict if entries[agent].takes_prior else None", "prior=as_dict", "tests/invariants/test_compare.py::test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice"),
+    Mutation("experiments/compare.py", "prior=prior if entries[agent].takes_prior else None", "prior=prior", "tests/invariants/test_compare.py::test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice"),
     Mutation("experiments/metrics.py", "space.discount", "1.0", "tests/algebra/test_planning_and_metrics.py::test_random_regret_is_that_of_random_episodes[river-swim]"),
     Mutation("storage.py", "    os.symlink(target, temporary)\n    os.replace(temporary, path)", "    path.unlink(missing_ok=True)\n    os.symlink(target, path)", FOLDERS + "test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one"),
     Mutation("logs/files.py", "if earlier and not again", "if False", FOLDERS + "test_a_log_that_has_gone_in_is_refused_under_any_name_unless_again"),

@@ -174,7 +174,7 @@ def check_settings_kind(settings: Any, kind: type) -> None:
 def lacking(value: Any, names: Iterable[str]) -> list[str]:
     """Return which of these attributes an object lacks; a class in its place lacks its values."""
     lacks = [name for name in names if not hasattr(value, name)]
-    return lacks or ["its values"] * isinstance(value, type)
+    return ["its values"] if not lacks and isinstance(value, type) else lacks
 
 
 def check_callable(name: str, value: Any) -> None:
