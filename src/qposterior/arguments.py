@@ -144,7 +144,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
 
 
 def _rows_of(given: dict[str, Any]) -> tuple[Experience, Rows | None]:
-    """Return the experience with the rows that are known, and what is believed of rows where that is something else."""
+    """Return the experience with the rows that are known, and what is believed of the rows if it does not have them."""
     seen, is_on_rewards = given["seen"], variable_of(given["prior"]) == "reward"
     rows = as_rows(given["transitions"], seen)
     known_fn = getattr(rows, "known_in", None)

@@ -19,6 +19,7 @@ from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.model.charts import CHARTS, BoundChart, LinearQ, Location, QChart
 from qposterior.model.noise import Tolerance
+from qposterior.model.prior import prior_to_dict
 from qposterior.model.rows import BoundRows
 from qposterior.model.target import Target
 
@@ -408,6 +409,24 @@ def test_a_prior_on_rewards_of_ones_own_is_sampled_by_its_own_density():
             qp.make_agent("abrl", mdp, prior=prior)
         with pytest.raises(qp.InvalidInputError, match="takes a prior on Q"):
             qp.PosteriorSamplingAgent(mdp.space, prior=prior)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (qp.GaussianPrior, "gaussian"),
+        (qp.BoundedPrior, "bounded"),
+        (qp.RewardPrior, "reward"),
+        (qp.ModelPrior, "model"),
+    ],
+)
+def test_only_the_librarys_own_priors_are_stored_under_their_short_names(kind, name):
+    assert prior_to_dict(kind())["name"] == name
+    assert prior_to_dict(type("Mine", (kind,), {})())["name"] == "Mine"
+    with pytest.raises(qp.InvalidInputError, match="lacks its values"):
+        prior_to_dict(kind)
+    with pytest.raises(qp.InvalidInputError, match="lacks its values"):
+        qp.make_agent("abrl", qp.make_environment("two-state"), prior=kind)
 
 
 def test_what_a_prior_speaks_of_is_q_rewards_or_the_model():

@@ -23,7 +23,7 @@ from qposterior.agents.ucbvi import UCBVIAgent
 from qposterior.checks import check_choice, check_count, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.model.prior import compiled_form, variable_of
+from qposterior.model.prior import check_prior, compiled_form, variable_of
 from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
@@ -60,6 +60,7 @@ def _make_abrl(
     """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models."""
     if variable_of(prior) != "reward":
         return PosteriorSamplingAgent(space, prior=prior, **settings)
+    check_prior(prior)
     if compiled_form(prior, space.num_pairs) is None:
         raise InvalidInputError(f"the agent draws rewards that are normal: RewardPrior, not {shown(prior)}")
     if prior.upper is not None:

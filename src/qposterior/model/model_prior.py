@@ -95,8 +95,8 @@ class ModelPrior:
         check_number("alike", self.alike, "(0, 1)")
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {"name": "model"} | asdict(self)
+        """Return the settings as plain data; a subclass, whose laws may be others, is called by its own name."""
+        return {"name": {ModelPrior: "model"}.get(type(self), type(self).__name__)} | asdict(self)
 
     def draw(self, seen: Experience, num: int, rng: np.random.Generator) -> ModelDraws:
         """Return `num` models given an experience, chain after chain."""

@@ -282,8 +282,8 @@ def prior_to_dict(prior: Any) -> dict[str, Any]:
     """Return a plain description of a prior; of one's own: its class, and mean and scale where it has them."""
     if (kind := type(prior)) in NAMES:
         return {"name": NAMES[kind]} | asdict(prior)
+    check_prior(prior)
     if hasattr(prior, "describe"):  # a prior that says of itself what it is
         return dict(prior.describe())
-    check_prior(prior)
     numbers = {"mean": float(prior.mean), "scale": float(prior.scale)} if _has_numbers(prior) else {}
     return {"name": type(prior).__name__} | numbers
