@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.arguments import check_arguments, known_rows, to_problem
-from qposterior.checks import make_rng
-from qposterior.errors import InvalidInputError, name_states
+from qposterior.arguments import check_arguments, to_problem
+from qposterior.checks import check_settings_kind, make_rng
+from qposterior.errors import name_states
 from qposterior.inference import conjugate, exact, hmc, model_draws, tempering
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.cross_check import cross_checked, scouted
@@ -23,7 +23,7 @@ from qposterior.model.charts import Parts
 from qposterior.model.free_loops import free_loop
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise, NoiseModel
-from qposterior.model.prior import GaussianPrior, Prior, RewardPrior
+from qposterior.model.prior import GaussianPrior, Prior, RewardPrior, variable_of
 from qposterior.model.rows import Rows, SimulatorPool
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray
@@ -76,13 +76,15 @@ def posterior(
     given = dict(locals())
     check_arguments(given)
     rng = make_rng(seed)
-    if isinstance(prior, ModelPrior):
-        return _announced(model_draws.run(known_rows(seen, transitions, prior), prior, particles, rng))
-    if method in ("hmc", "tempering") and not isinstance(settings, HMCSettings | None):
-        raise InvalidInputError(f"settings must be HMCSettings here, got {type(settings).__name__}")
-    problem = to_problem(given)
     chosen: Any = settings  # each method checks, or was checked for, its own kind
-    if isinstance(prior, RewardPrior):
+    if method in ("hmc", "tempering") and chosen is not None:
+        check_settings_kind(chosen, HMCSettings)
+    variable = variable_of(prior)
+    if variable == "model":
+        seen = seen.with_frequencies() if transitions == "empirical" else seen
+        return _announced(model_draws.run(seen, given["prior"], particles, rng))
+    problem = to_problem(given)
+    if variable == "reward":
         return _announced(conjugate.run(problem, rng, chosen))
     _warn_of_free_loops(problem)
     if method == "exact":

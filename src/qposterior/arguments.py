@@ -7,18 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, shown
-from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.checks import check_callable, check_choice, check_count, check_numbers, check_type, lacking, shown
+from qposterior.errors import InvalidInputError
 from qposterior.inference.exact import MOST_CELLS
 from qposterior.inference.problem import Problem
 from qposterior.model.charts import CHARTS, LinearQ, Parts, QChart
-from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Likelihood, Tolerance, as_likelihood, check_noise
-from qposterior.model.prior import RewardPrior, check_prior, prior_to_dict
-from qposterior.model.rows import DirichletRows, Rows, SimulatedRows, SimulatorPool, TableRows
+from qposterior.model.prior import check_prior, prior_to_dict, variable_of
+from qposterior.model.rows import DirichletRows, Rows, SimulatedRows, SimulatorPool, TableRows, as_rows
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
-from qposterior.world.transitions import TransitionTable, check_rows
+from qposterior.world.transitions import TransitionTable
 
 METHODS = ("exact", "hmc", "tempering", "smc")
 USED_BY = {
@@ -38,17 +37,16 @@ def check_arguments(given: dict[str, Any]) -> None:
 
 def to_problem(given: dict[str, Any]) -> Problem:
     """Return the problem that the checked arguments of `posterior` describe, under a prior on Q or on rewards."""
-    seen, prior, transitions, noise = (given[name] for name in ("seen", "prior", "transitions", "noise"))
+    prior, noise = given["prior"], given["noise"]
     likelihood: Likelihood = as_likelihood(
         Tolerance(tolerance=given["tolerance"], kernel=given["kernel"]) if noise is None else noise
     )
-    rows = _rows_of(given)
-    seen = known_rows(seen, transitions, prior)
+    seen, rows = _rows_of(given)
     described: dict[str, Any] = {"prior": prior_to_dict(prior), "tolerance": None, "kernel": None, "noise": None}
     described |= likelihood.describe() if noise is None else {"noise": likelihood.describe()}
     name = given["coordinates"]
     described |= {"coordinates": getattr(name, "__name__", str(name)), "observed": seen.num_observed}
-    if rows is not None and not isinstance(rows, TableRows):
+    if rows is not None and variable_of(prior) == "q":
         described["transitions"] = type(rows).__name__
     return Problem(
         seen=seen,
@@ -71,15 +69,6 @@ def _chart_of(given: dict[str, Any]) -> Callable[[Parts], Any]:
     return chart
 
 
-def known_rows(seen: Experience, transitions: Any, prior: Any) -> Experience:
-    """Return the experience with the rows that `transitions` makes known of the pairs that were seen."""
-    if isinstance(transitions, str) and transitions == "empirical":
-        return seen.with_frequencies()
-    if isinstance(transitions, TransitionTable) and not isinstance(prior, RewardPrior):
-        return seen.with_rows({int(k): transitions.row(int(k)) for k in seen.observed_pairs})
-    return transitions.grow(seen) if isinstance(transitions, SimulatorPool) else seen
-
-
 def _linear(features: FloatArray, given: dict[str, Any]) -> LinearQ:
     """Return the linear Q of ``(K, F)`` features."""
     num_pairs = given["seen"].space.num_pairs
@@ -91,16 +80,10 @@ def _linear(features: FloatArray, given: dict[str, Any]) -> LinearQ:
     return LinearQ(np.ascontiguousarray(features))
 
 
-def _is_belief(transitions: Any) -> bool:
-    """Return whether this is a belief about rows: it is bound to what was seen, and is no noise."""
-    return callable(getattr(transitions, "bind", None)) and not hasattr(transitions, "draw_log_scale")
-
-
 def _check_each(given: dict[str, Any]) -> None:
     """Raise where an argument of `posterior` is not what it must be, whatever the others are."""
     check_type("seen", given["seen"], Experience)
-    if not isinstance(given["prior"], ModelPrior):
-        check_prior(given["prior"])
+    check_prior(given["prior"])
     check_choice("method", given["method"], METHODS)
     if not callable(given["coordinates"]):
         check_choice("coordinate system", given["coordinates"], CHARTS)
@@ -108,12 +91,10 @@ def _check_each(given: dict[str, Any]) -> None:
         check_count(name, given[name])
     if given["noise"] is not None:
         check_noise(given["noise"])
-    if given["transitions"] is not None:
-        kinds = (TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
-        if isinstance(given["transitions"], type) or not _is_belief(given["transitions"]):
-            check_type("transitions", given["transitions"], kinds)
-    if isinstance(given["transitions"], TransitionTable):
-        check_rows(given["transitions"], given["seen"].space.num_pairs, given["seen"].space.num_states)
+    transitions = given["transitions"]
+    # A belief of one's own is bound to what was seen; so is a noise, which is none.
+    if transitions is not None and (lacking(transitions, ["bind"]) or hasattr(transitions, "draw_log_scale")):
+        check_type("transitions", transitions, TransitionTable, DirichletRows, SimulatedRows, SimulatorPool, str)
     if given["progress_fn"] is not None:
         check_callable("progress_fn", given["progress_fn"])
     observed = given["seen"].num_observed
@@ -142,7 +123,8 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
         raise InvalidInputError(f"a kernel belongs to a tolerance, not to noise; leave kernel={shown(kernel)} out")
     if kernel == "uniform" and not is_tolerant:
         raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
-    if isinstance(given["prior"], ModelPrior):
+    variable = variable_of(given["prior"])
+    if variable == "model":
         defaults = {"tolerance": 0.0, "method": "hmc", "coordinates": "bellman", "kernel": "gaussian"}
         others = {name: given[name] for name in ("noise", "features", "settings", "progress_fn")}
         for name, value in (defaults | dict.fromkeys(others)).items():
@@ -151,7 +133,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
         if given["transitions"] not in (None, "dirichlet", "empirical"):
             raise InvalidInputError('with a ModelPrior transitions are "dirichlet" (drawn) or "empirical"')
         return
-    if isinstance(given["prior"], RewardPrior):
+    if variable == "reward":
         if method != "hmc" or coordinates != "bellman":
             raise InvalidInputError(
                 f"a RewardPrior has its own way and coordinates; leave out method={method!r}, {coordinates=}"
@@ -161,39 +143,21 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
                 raise InvalidInputError(f"{name} is for a prior on Q, not for a RewardPrior; leave it out")
 
 
-def _rows_of(given: dict[str, Any]) -> Rows | None:
-    """Return what is believed of the rows where these are not those of the experience, None where they are."""
-    seen, transitions, prior = given["seen"], given["transitions"], given["prior"]
-    rows = _unknown_rows(seen, transitions, prior, given["method"], given["coordinates"])
-    if rows is not None and given["features"] is not None:
-        raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')
-    if not isinstance(prior, RewardPrior):
-        return rows
-    if not isinstance(transitions, TransitionTable):
+def _rows_of(given: dict[str, Any]) -> tuple[Experience, Rows | None]:
+    """Return the experience with the rows that are known, and what is believed of the rows if it does not have them."""
+    seen, is_on_rewards = given["seen"], variable_of(given["prior"]) == "reward"
+    rows = as_rows(given["transitions"], seen)
+    known_fn = getattr(rows, "known_in", None)
+    if known_fn is None:
+        if is_on_rewards:
+            raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
+        if given["method"] != "hmc" or given["coordinates"] != "bellman":
+            raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
+        if given["features"] is not None:
+            raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')
+        return seen, rows
+    if not is_on_rewards:
+        return known_fn(seen), None
+    if not isinstance(rows, TableRows):
         raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
-    return TableRows(transitions)
-
-
-def _unknown_rows(seen: Experience, transitions: Any, prior: Any, method: str, coordinates: str) -> Rows | None:
-    """Return what is believed of rows that are not known, None where they are.
-
-    A belief of one's own is anything with `bind` (`qposterior.model.rows.Rows`).
-    """
-    if isinstance(transitions, str):
-        if transitions not in ("dirichlet", "empirical"):
-            raise unknown_name("treatment of transitions", transitions, ("dirichlet", "empirical"))
-        if seen.transitions != "counted":
-            raise InvalidInputError(f'transitions="{transitions}" needs an Experience(..., transitions="counted")')
-    if transitions == "empirical" or isinstance(transitions, TransitionTable | SimulatorPool):
-        return None
-    is_counted, is_belief = seen.transitions == "counted", _is_belief(transitions)
-    if not is_counted and isinstance(transitions, DirichletRows):
-        raise InvalidInputError('DirichletRows needs an Experience(..., transitions="counted")')
-    if not is_counted and not is_belief:
-        return None
-    if isinstance(prior, RewardPrior):
-        raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
-    if method != "hmc" or coordinates != "bellman":
-        raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
-    belief: Rows = transitions if is_belief else DirichletRows()
-    return belief
+    return seen, rows

@@ -146,7 +146,7 @@ def check_list(name: str, value: Any, items: str) -> list[Any]:
 
 def check_path(name: str, value: Any) -> Path:
     """Return a path, given as such or as text."""
-    check_type(name, value, (str, PathLike))
+    check_type(name, value, str, PathLike)
     return Path(value)
 
 
@@ -158,11 +158,23 @@ def check_choice(kind: str, value: Any, known: Iterable[str]) -> str:
     return value
 
 
-def check_type(name: str, value: Any, kind: type | tuple[type, ...]) -> None:
-    """Raise unless the value is of the type, or of one of them."""
-    if not isinstance(value, kind):
-        names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+def check_type(name: str, value: Any, *kinds: type) -> None:
+    """Raise unless the value is of one of the types."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
         raise InvalidInputError(f"{name} must be of type {names}, got {shown(value)}")
+
+
+def check_settings_kind(settings: Any, kind: type) -> None:
+    """Raise unless settings are of the kind that a method takes."""
+    if not isinstance(settings, kind):
+        raise InvalidInputError(f"settings must be {kind.__name__} here, got {type(settings).__name__}")
+
+
+def lacking(value: Any, names: Iterable[str]) -> list[str]:
+    """Return which of these attributes an object lacks; a class in its place lacks its values."""
+    lacks = [name for name in names if not hasattr(value, name)]
+    return ["its values"] if not lacks and isinstance(value, type) else lacks
 
 
 def check_callable(name: str, value: Any) -> None:

@@ -34,6 +34,8 @@ class QPosteriorError(Exception):
 class InvalidInputError(QPosteriorError, ValueError):
     """A value breaks a rule; the message names the rule, the value and the remedy."""
 
+    exit_code = 2  # of the command line: it was used wrongly
+
 
 class ContradictionError(QPosteriorError, ValueError):
     """Two observations cannot both be true under the model that was asked for."""
@@ -49,6 +51,8 @@ class NoUniqueSolutionError(QPosteriorError, ValueError):
 
 class MissingExtraError(QPosteriorError, ImportError):
     """An optional dependency is not installed; the message is the `pip install` to run."""
+
+    exit_code = 2
 
     def __init__(self, purpose: str, extra: str) -> None:
         super().__init__(f'{purpose} needs an optional dependency: pip install "qposterior[{extra}]"')

@@ -36,9 +36,9 @@ class Rule:
 
 
 def setting(default: Any, help: str | None = None, **rule: Any) -> Any:
-    """Return a field with this default (a type makes it anew each time) and a `Rule` of the other arguments."""
+    """Return a field with this default (what can be called makes it anew each time) and a `Rule` of the others."""
     metadata = {"rule": Rule(help=help, **rule)}
-    if isinstance(default, type):
+    if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
 

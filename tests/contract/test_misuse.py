@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import qposterior as qp
+from own_parts import RelatedActions
 from qposterior.model.rows import DirichletRows
 from qposterior.world.transitions import TransitionTable
 
@@ -712,6 +713,7 @@ METHODS = {
                 "gaussian",
                 3,
                 LacksDraw(),
+                RelatedActions(),
                 qp.GaussianPrior,
                 {},
                 {"name": "no-such"},

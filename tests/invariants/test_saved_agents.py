@@ -133,9 +133,20 @@ def test_states_may_be_numpy_integers_and_other_generators_are_refused(tmp_path)
         other.save(tmp_path / "other.npz")
 
 
-def test_an_agent_with_a_prior_of_ones_own_is_saved_and_goes_on_when_the_prior_is_given_again(tmp_path):
+class Narrow(qp.GaussianPrior):
+    """A prior of the library with another density."""
+
+    def log_density_and_grad(self, theta, space):
+        return qp.GaussianPrior(scale=0.5 * self.scale).log_density_and_grad(theta, space)
+
+    def draw(self, num, space, rng):
+        return 0.5 * super().draw(num, space, rng)
+
+
+@pytest.mark.parametrize("kind", [RelatedActions, Narrow])
+def test_an_agent_with_a_prior_of_ones_own_is_saved_and_goes_on_when_the_prior_is_given_again(kind, tmp_path):
     mdp = qp.make_environment("deep-sea", depth=3)
-    mine = RelatedActions()
+    mine = kind()
     agent = qp.PosteriorSamplingAgent(mdp.space, prior=mine, particles=10, seed=1)
     qp.explore(agent, mdp, episodes=2, seed=0)
     agent.save(tmp_path / "agent.npz")
@@ -144,7 +155,9 @@ def test_an_agent_with_a_prior_of_ones_own_is_saved_and_goes_on_when_the_prior_i
         one.begin_episode(0)
     np.testing.assert_array_equal(agent.held_plan(), again.held_plan())
     np.testing.assert_array_equal(agent.sampler.particles.parameters, again.sampler.particles.parameters)
-    with pytest.raises(qp.InvalidInputError, match="a prior of its own, RelatedActions; load it with prior="):
+    with pytest.raises(qp.InvalidInputError, match=f"a prior of its own, {kind.__name__}; load it with prior="):
         qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
     with pytest.raises(qp.InvalidInputError, match="not with"):
-        qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz", prior=RelatedActions(scale=2.0))
+        qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz", prior=kind(scale=2.0))
+    with pytest.raises(qp.InvalidInputError, match="not with"):
+        qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz", prior=qp.GaussianPrior())

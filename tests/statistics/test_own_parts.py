@@ -19,6 +19,7 @@ from qposterior.inference.smc.annealed import AnnealedSampler
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.model.charts import CHARTS, BoundChart, LinearQ, Location, QChart
 from qposterior.model.noise import Tolerance
+from qposterior.model.prior import prior_to_dict
 from qposterior.model.rows import BoundRows
 from qposterior.model.target import Target
 
@@ -384,6 +385,64 @@ def test_a_subclass_with_another_density_is_sampled_by_it():
         qp.posterior(qp.Experience(mdp.space), prior=Elsewhere(scale=1.0), method="exact", particles=50)
 
 
+def test_a_prior_on_rewards_of_ones_own_is_sampled_by_its_own_density():
+    class Higher(qp.RewardPrior):
+        def log_density_and_grad(self, theta, space):
+            return super().log_density_and_grad(theta - 3.0, space)
+
+        def draw(self, num, space, rng):
+            return super().draw(num, space, rng) + 3.0
+
+    class Mine(Plain):
+        variable = "reward"
+
+    mdp = qp.FiniteMDP.from_edges([(0, 0, 1, 1.0, 0.0), (0, 1, 1, 1.0, 0.0)], goal=[1])
+    seen = qp.Experience.of_pairs(mdp, [(0, 0)])
+    higher = qp.RewardPrior(mean=3.0, scale=0.7)
+    options = {"transitions": mdp.transitions, "particles": 2000, "seed": 1, "tolerance": 2.0}
+    expected = qp.posterior(seen, prior=higher, **options)
+    for prior in (Higher(scale=0.7), Mine(higher)):
+        post = qp.posterior(seen, prior=prior, **options)
+        assert post.method == "hmc"
+        assert np.abs(post.pair_mean - expected.pair_mean).max() < 0.1
+        with pytest.raises(qp.InvalidInputError, match="RewardPrior"):
+            qp.make_agent("abrl", mdp, prior=prior)
+        with pytest.raises(qp.InvalidInputError, match="takes a prior on Q"):
+            qp.PosteriorSamplingAgent(mdp.space, prior=prior)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (qp.GaussianPrior, "gaussian"),
+        (qp.BoundedPrior, "bounded"),
+        (qp.RewardPrior, "reward"),
+        (qp.ModelPrior, "model"),
+    ],
+)
+def test_only_the_librarys_own_priors_are_stored_under_their_short_names(kind, name):
+    assert prior_to_dict(kind())["name"] == name
+    assert prior_to_dict(type("Mine", (kind,), {})())["name"] == "Mine"
+    with pytest.raises(qp.InvalidInputError, match="lacks its values"):
+        prior_to_dict(kind)
+    with pytest.raises(qp.InvalidInputError, match="lacks its values"):
+        qp.make_agent("abrl", qp.make_environment("two-state"), prior=kind)
+
+
+def test_what_a_prior_speaks_of_is_q_rewards_or_the_model():
+    class OfAnything(Plain):
+        variable = "anything"
+
+    class OfModels:
+        variable = "model"
+
+    _, seen = seen_with_two_rewards()
+    with pytest.raises(qp.InvalidInputError, match="unknown variable of a prior 'anything'"):
+        qp.posterior(seen, prior=OfAnything(qp.GaussianPrior()))
+    with pytest.raises(qp.InvalidInputError, match="must have draw and describe"):
+        qp.posterior(seen, prior=OfModels())
+
+
 def test_a_noise_with_a_method_called_bind_and_a_prior_with_arrays_are_taken():
     @dataclass
     class Bound(GaussianReadings):
@@ -424,9 +483,9 @@ def test_conditionals_are_those_given_the_rows_that_were_put_in():
     plain = Target(target.seen, Plain(target.prior), Tolerance())
     theta = target.given(rows).to_q(target.initial(5, np.random.default_rng(0)))
     k = int(mdp.space.pair(1, 0))
-    given = target.given(rows).log_integral(theta, k)
-    np.testing.assert_allclose(given, plain.given(rows).log_integral(theta, k), atol=1e-4)
-    assert np.abs(given - target.log_integral(theta, k)).min() > 1e-3
+    given = target.given(rows).chart.log_integral(theta, k)
+    np.testing.assert_allclose(given, plain.given(rows).chart.log_integral(theta, k), atol=1e-4)
+    assert np.abs(given - target.chart.log_integral(theta, k)).min() > 1e-3
 
 
 def test_tolerance_zero_is_refused_in_coordinates_in_which_rewards_are_free():

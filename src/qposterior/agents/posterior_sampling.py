@@ -26,10 +26,10 @@ from qposterior.model.prior import (
     PRIORS,
     GaussianPrior,
     Prior,
-    RewardPrior,
     check_prior,
     prior_from_dict,
     prior_to_dict,
+    variable_of,
 )
 from qposterior.storage import Arrays, Packed, load_arrays, reading, save_arrays
 from qposterior.weighted_draws import Posterior
@@ -102,7 +102,7 @@ class PosteriorSamplingAgent:
         self.num_updates = 0
         self.prior = GaussianPrior() if prior is None else prior
         check_prior(self.prior)
-        if isinstance(self.prior, RewardPrior):
+        if variable_of(self.prior) != "q":
             raise InvalidInputError("this agent takes a prior on Q; for a RewardPrior use make_agent('abrl', ...)")
         self.noise = noise
         if rewards == "noisy" and noise is None:

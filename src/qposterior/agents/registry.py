@@ -20,10 +20,10 @@ from qposterior.agents.r_max import RMaxAgent
 from qposterior.agents.random_agent import RandomAgent
 from qposterior.agents.rlsvi import RLSVIAgent
 from qposterior.agents.ucbvi import UCBVIAgent
-from qposterior.checks import check_choice, check_count, make_rng
+from qposterior.checks import check_choice, check_count, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.model.prior import GaussianPrior, Prior, RewardPrior
+from qposterior.model.prior import GaussianPrior, check_prior, compiled_form, variable_of
 from qposterior.world.gymnasium_table import make_gymnasium
 from qposterior.world.mdp import FiniteMDP
 from qposterior.world.space import StateActionSpace
@@ -55,7 +55,7 @@ class AgentEntry:
 def _make_abrl(
     space: StateActionSpace,
     *,
-    prior: Prior | None = None,
+    prior: Any = None,
     horizon: int,
     table: TransitionTable | None,
     **settings: Any,
@@ -66,8 +66,11 @@ def _make_abrl(
     """
     if prior is None and settings["rewards"] == "deterministic" and settings["transitions"] != "dirichlet":
         prior = OPTIMISM
-    if not isinstance(prior, RewardPrior):
+    if variable_of(prior) != "reward":
         return PosteriorSamplingAgent(space, prior=prior, horizon=horizon, **settings)
+    check_prior(prior)
+    if compiled_form(prior, space.num_pairs) is None:
+        raise InvalidInputError(f"the agent draws rewards that are normal: RewardPrior, not {shown(prior)}")
     if prior.upper is not None:
         raise InvalidInputError("the agent plans over a finite horizon, where loops may pay: RewardPrior without upper")
     settings.pop("particles", None)  # every episode draws a model afresh: there is nothing to approximate
@@ -187,22 +190,24 @@ def make_agent(
     """
     entry = find_agent(name)
     make_rng(seed)  # a bad one is named here, whatever the agent
-    if not isinstance(problem, FiniteMDP | StateActionSpace):
-        environment = make_gymnasium(problem)
-        problem = gymnasium_problem(environment)
-        horizon = time_limit(environment) if horizon is None else horizon
-    horizon = default_cap(problem) if horizon is None else check_count("horizon", horizon)
-    given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
     if isinstance(problem, FiniteMDP):
-        space = problem.space
+        space, mdp = problem.space, problem
+    elif isinstance(problem, StateActionSpace):
+        space, mdp = problem, None
+    else:
+        environment = make_gymnasium(problem)
+        space, mdp = gymnasium_problem(environment)
+        horizon = time_limit(environment) if horizon is None else horizon
+    horizon = default_cap(mdp) if horizon is None else check_count("horizon", horizon)
+    given: dict[str, Any] = {"horizon": horizon, "table": None, "rewards": "noisy"}
+    if mdp is not None:
         transitions = check_transitions(entry.transitions if transitions is None else transitions)
-        given["max_reward"], given["min_reward"] = float(problem.rewards.max()), float(problem.rewards.min())
+        given["max_reward"], given["min_reward"] = float(mdp.rewards.max()), float(mdp.rewards.min())
         if transitions == "known":
-            given["table"] = problem.transitions
-        if not problem.reward_sd.any() and transitions != "dirichlet":
+            given["table"] = mdp.transitions
+        if not mdp.reward_sd.any() and transitions != "dirichlet":
             given["rewards"] = "deterministic"
     else:
-        space = problem
         usual = "dirichlet" if "dirichlet" in entry.knowledge else entry.transitions
         transitions = check_transitions(usual if transitions is None else transitions)
         if transitions == "known":

@@ -16,6 +16,7 @@ from qposterior.cli.fit import act_command, fit_command
 from qposterior.cli.list import list_command
 from qposterior.cli.paper import paper_command
 from qposterior.cli.report import report_command
+from qposterior.errors import QPosteriorError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
 
@@ -60,17 +61,20 @@ def main() -> None:
         _complain(error.format_message())
         sys.exit(EXIT_USAGE)
     except (click.Abort, KeyboardInterrupt) as error:
-        is_terminated = isinstance(error.__cause__ or error, _TerminatedError)
-        _complain("terminated" if is_terminated else "interrupted")
-        sys.exit(EXIT_TERMINATED if is_terminated else EXIT_INTERRUPTED)
+        ending, exit_code = getattr(error.__cause__ or error, "ending", ("interrupted", EXIT_INTERRUPTED))
+        _complain(ending)
+        sys.exit(exit_code)
     except BrokenPipeError:
         sys.exit(EXIT_FAILED)
-    except Exception as error:
-        sys.exit(_report(error))
+    except (QPosteriorError, OSError) as error:  # anything else is a bug and keeps its traceback
+        _complain(str(error))
+        sys.exit(getattr(error, "exit_code", EXIT_FAILED))
 
 
 class _TerminatedError(KeyboardInterrupt):
     """SIGTERM: what Ctrl-C keeps is kept."""
+
+    ending = "terminated", EXIT_TERMINATED
 
 
 def _terminate(_number: int, _frame: Any) -> None:
@@ -85,19 +89,6 @@ def _show_log() -> None:
         logger = logging.getLogger("qposterior")  # not the root: what other libraries log is not ours to show
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-
-
-def _report(error: Exception) -> int:
-    """Print one line for an error of ours or of the system; anything else is a bug and keeps its traceback."""
-    from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError
-
-    if isinstance(error, InvalidInputError | MissingExtraError):
-        _complain(str(error))
-        return EXIT_USAGE
-    if isinstance(error, QPosteriorError | OSError):
-        _complain(str(error))
-        return EXIT_FAILED
-    raise error
 
 
 def _complain(message: str) -> None:

@@ -151,13 +151,15 @@ def read_settings(context: click.Context, _parameter: click.Parameter, path: str
         settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.UsageError(f"--settings {path}: {error}") from error
-    options = {name.lstrip("-"): each for each in context.command.params for name in each.opts if name[0] == "-"}
+    options: dict[str, Any] = {
+        name.lstrip("-"): each for each in context.command.params for name in each.opts if name[0] == "-"
+    }
     plain = {}
     for written, value in settings.items():
         option = options.get(written.replace("_", "-"))
-        if not isinstance(option, click.Option) or option.name in (None, "settings"):
+        if option is None or option.name in (None, "settings"):
             raise click.UsageError(f"--settings {path}: there is no option {written!r}")
-        if option.is_flag and not isinstance(value, bool):
+        if option.is_flag and value is not True and value is not False:
             raise click.UsageError(f"--settings {path}: {written} must be true or false, got {value!r}")
         plain[option.name] = value if option.is_flag else _as_text(value, is_multiple=option.multiple)
     context.default_map = {**(context.default_map or {}), **plain}
@@ -171,6 +173,5 @@ def _as_text(value: Any, *, is_multiple: bool) -> str | list[str]:
             inner = {f"{key}:{name}": each for name, each in one.items()} if isinstance(one, dict) else {key: one}
             pairs += [f"{name}={each if isinstance(each, str) else json.dumps(each)}" for name, each in inner.items()]
         return pairs
-    if is_multiple:
-        return [str(one) for one in (value if isinstance(value, list) else [value])]
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
+    return texts if is_multiple else ",".join(texts)

@@ -15,13 +15,14 @@ DEFAULT_CAP = 100
 
 def gymnasium_problem(
     environment: Any, *, discount: float = 1.0, step_cost: float = 0.0
-) -> FiniteMDP | StateActionSpace:
-    """Return the table of an environment, or its space where it has none."""
+) -> tuple[StateActionSpace, FiniteMDP | None]:
+    """Return the space of an environment, and its table where it has one."""
     inside = environment.unwrapped
     if getattr(inside, "P", None) is None:
-        return space_of_gymnasium(environment, discount)
+        return space_of_gymnasium(environment, discount), None
     own: FiniteMDP | None = getattr(inside, "mdp", None)  # one of ours
-    return own or read_gymnasium_table(environment, discount=discount, step_cost=step_cost)
+    mdp = own or read_gymnasium_table(environment, discount=discount, step_cost=step_cost)
+    return mdp.space, mdp
 
 
 def time_limit(environment: Any) -> int | None:
@@ -30,12 +31,12 @@ def time_limit(environment: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-def default_cap(problem: FiniteMDP | StateActionSpace) -> int:
+def default_cap(mdp: FiniteMDP | None) -> int:
     """Return the longest path of a table without loops, else the larger of 100 and 4 steps per state; else 100."""
-    if not isinstance(problem, FiniteMDP):
+    if mdp is None:
         return DEFAULT_CAP
-    if problem.space.layer is not None:
-        return int(problem.space.layer.max())
-    if is_acyclic(problem.space, problem.transitions):
-        return problem.space.num_states
-    return max(DEFAULT_CAP, 4 * problem.space.num_states)
+    if mdp.space.layer is not None:
+        return int(mdp.space.layer.max())
+    if is_acyclic(mdp.space, mdp.transitions):
+        return mdp.space.num_states
+    return max(DEFAULT_CAP, 4 * mdp.space.num_states)

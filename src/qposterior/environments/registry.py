@@ -109,10 +109,10 @@ def _gymnasium_table(name: str, options: dict[str, Any]) -> FiniteMDP:
 
     check_gymnasium_id(name)
     of_table = {key: options.pop(key) for key in ("discount", "step_cost") if key in options}
-    problem = gymnasium_problem(make_gymnasium(name, **options), **of_table)
-    if not isinstance(problem, FiniteMDP):
+    _, mdp = gymnasium_problem(make_gymnasium(name, **options), **of_table)
+    if mdp is None:
         raise InvalidInputError(
             f"environment {name!r} has no transition table `unwrapped.P`; pass gymnasium.make({name!r}) itself to "
             "make_agent and explore, which count successors instead"
         )
-    return problem
+    return mdp

@@ -133,16 +133,15 @@ def make_grid(
     shared = {name: value for name, value in options.items() if name not in AGENTS}
     for depth in depths:
         _ = named_world(environment, common.get("env_options"), depth=depth).truth  # says so if there is none
-    if isinstance(prior, dict):
-        prior = prior_from_dict(prior)
-    as_dict = None if prior is None else prior_to_dict(prior)
+    if prior is not None:  # made anew in every run, so it must be one of ours
+        prior = prior_to_dict(prior_from_dict(prior if isinstance(prior, dict) else prior_to_dict(prior)))
     return [
         RunSpec(
             agent=agent,
             environment=environment,
             depth=depth,
             seed=seed,
-            prior=as_dict if entries[agent].takes_prior else None,
+            prior=prior if entries[agent].takes_prior else None,
             agent_options=shared | options.get(agent, {}),
             **common,
         )

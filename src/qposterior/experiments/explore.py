@@ -14,7 +14,7 @@ import numpy as np
 
 from qposterior.agents.protocol import Agent, Observation
 from qposterior.agents.registry import make_agent
-from qposterior.checks import check_callable, check_count, check_number, check_type, make_rng, shown
+from qposterior.checks import check_callable, check_count, check_number, check_type, lacking, make_rng, shown
 from qposterior.environments.problem import default_cap, gymnasium_problem, time_limit
 from qposterior.environments.registry import ENVIRONMENTS, check_gymnasium_id, make_environment
 from qposterior.environments.simulator import GymnasiumSimulator, Simulator, TableSimulator
@@ -199,10 +199,9 @@ def make_world(environment: Any, *, cap: int | None = None, discount: float | No
     step_cost = float(options.pop("step_cost", 0.0))
     made = make_gymnasium(environment, **options)
     gamma = 1.0 if discount is None else discount
-    problem = gymnasium_problem(made, discount=gamma, step_cost=step_cost)
-    mdp, space = (problem, problem.space) if isinstance(problem, FiniteMDP) else (None, problem)
+    space, mdp = gymnasium_problem(made, discount=gamma, step_cost=step_cost)
     name = mdp.name if mdp is not None else (made.spec.id if made.spec else type(made.unwrapped).__name__)
-    cap = cap or time_limit(made) or default_cap(problem)
+    cap = cap or time_limit(made) or default_cap(mdp)
     return World(simulator=GymnasiumSimulator(made, space, step_cost), space=space, mdp=mdp, name=name, cap=cap)
 
 
@@ -316,12 +315,10 @@ def explore(
 
 
 def _check_call(agent: Any, *, episodes: Any, seed: Any, depth: Any, callback: Any, after: Any) -> None:
-    lacks = [name for name in AGENT_NEEDS if not hasattr(agent, name)]
-    if lacks or isinstance(agent, type):
+    if lacks := lacking(agent, AGENT_NEEDS):
         raise InvalidInputError(
-            f"an agent must have {', '.join(AGENT_NEEDS)}, and {shown(agent)} "
-            + (f"lacks {', '.join(lacks)}" if lacks else "is a class")
-            + "; make_agent gives one"
+            f"an agent must have {', '.join(AGENT_NEEDS)}, and {shown(agent)} lacks {', '.join(lacks)}; "
+            "make_agent gives one"
         )
     check_count("episodes", episodes)
     make_rng(seed)

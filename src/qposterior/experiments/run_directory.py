@@ -286,11 +286,8 @@ def _unchecked_parts(path: Path) -> list[Part]:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return repr(float(value))
-    if isinstance(value, bool):
-        return int(value)
-    return "" if value is None else value
+    """Return what is written for a value: 1 or 0 for true and false; the rest is left to the writer."""
+    return int(value) if isinstance(value, bool) else value
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> str:

@@ -159,8 +159,10 @@ def prob_beats(
 
     Given lists of groups (one per task), the mean of the probabilities of the tasks, seeds resampled within each group.
     """
-    ours = [np.asarray(group, dtype=float) for group in ([one] if isinstance(one, np.ndarray) else one)]
-    theirs = [np.asarray(group, dtype=float) for group in ([other] if isinstance(other, np.ndarray) else other)]
+    ours, theirs = (
+        [np.asarray(group, dtype=float) for group in ([given] if isinstance(given, np.ndarray) else given)]
+        for given in (one, other)
+    )
     _check_groups([*ours, *theirs])
     rng, value, again = np.random.default_rng(seed), 0.0, np.zeros(DRAWS)
     for a, b in zip(ours, theirs, strict=True):

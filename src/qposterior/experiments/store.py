@@ -197,11 +197,8 @@ def _key_depth(depth: float | None) -> int:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool):
-        return int(value)
-    if hasattr(value, "item"):
-        return value.item()
-    return json.dumps(value) if isinstance(value, dict | list) else value
+    """Return what SQLite takes for a value: numbers of NumPy are no numbers to it."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _order(name: str) -> str:

@@ -18,8 +18,7 @@ def run(problem: Problem, rng: np.random.Generator, settings: HMCSettings | None
     """Return the posterior of Q* that posterior draws of the rewards solve to (PSRL, the rows being known)."""
     problem = replace(problem, chart=RewardChart)
     target = problem.target()
-    assert isinstance(target.chart, RewardChart)
-    drawn = target.chart.draw(problem.num_draws, rng)
+    drawn = RewardChart(target.parts).draw(problem.num_draws, rng)
     if drawn is None:
         return hmc.run(problem, rng, settings)
     if settings is not None:

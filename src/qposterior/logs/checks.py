@@ -11,7 +11,6 @@ from qposterior.logs.choices import LogProblem
 from qposterior.logs.read import Log
 from qposterior.model.free_loops import free_loop
 from qposterior.model.hierarchy import build_hierarchy
-from qposterior.model.prior import BoundedPrior, GaussianPrior
 from qposterior.weighted_draws import Posterior
 
 SUSPECT = 1e-3
@@ -125,7 +124,6 @@ def _free_loop(chosen: LogProblem, post: Posterior) -> Check | None:
     """Does the answer circle for ever at a reward of about 0, as a prior on Q and a discount below 1 make it?"""
     # The prior is as wide as returns are here, so that its scale alone would call every reward small.
     at_most = ABOUT_ZERO * float(np.abs(chosen.seen.reward_mean).max(initial=0.0))
-    assert isinstance(chosen.prior, GaussianPrior | BoundedPrior)
     loop = free_loop(chosen.seen, chosen.prior, at_most=at_most)
     space = post.space
     share = post.prob_optimal_table()[space.pair_state[loop], space.pair_action[loop]]

@@ -14,7 +14,7 @@ from qposterior.logs.read import Log
 from qposterior.logs.settings import FitSettings
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
-from qposterior.model.prior import BoundedPrior, GaussianPrior, prior_to_dict
+from qposterior.model.prior import GaussianPrior, prior_to_dict
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -45,7 +45,7 @@ class LogProblem:
     transitions: str
     discount: float
     method: str
-    prior: GaussianPrior | BoundedPrior | ModelPrior | None
+    prior: Any  # on Q or on the model, as `method` says; None for a bootstrap
     noise: Noise | None
     start: FloatArray  # (S,)  where episodes begin
     risk: str = "mean"

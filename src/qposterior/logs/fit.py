@@ -28,7 +28,6 @@ from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
 from qposterior.model.candidates import num_edges
 from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
-from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values
 from qposterior.weighted_draws import Posterior
@@ -127,7 +126,7 @@ class Fit:
         without draws of the model under a `ModelPrior`, and in large problems.
         """
         policies, prior, chosen = self.policies, self.chosen.prior, self.chosen
-        if policies is None or not isinstance(prior, ModelPrior) or chosen.transitions == "deterministic":
+        if policies is None or chosen.method != "model" or chosen.transitions == "deterministic":
             return {}
         sums = chosen.seen.sums()
         if SENSITIVITY_DRAWS * num_edges(sums) > MOST_SENSITIVITY:
@@ -285,7 +284,7 @@ class Fit:
 
 def _or_none(value: Any) -> Any:
     """Return None for a number that is not one: JSON has no nan."""
-    return None if isinstance(value, float) and value != value else value
+    return None if value != value else value
 
 
 def fit(
@@ -379,7 +378,6 @@ def _model_posterior(chosen: LogProblem, settings: FitSettings, *, path: object,
     if chosen.method == "bootstrap":
         models = bootstrap_models(sums, num, rng)
         return solved_posterior(models, CHAINS_OF_MODELS, method="bootstrap", are_few=are_few, progress_fn=report)
-    assert isinstance(chosen.prior, ModelPrior)
     models = chosen.prior.draw_from(sums, num, rng, progress_fn=lambda share: report(DRAWING * share))
     return solved_posterior(
         models,
@@ -437,7 +435,6 @@ def _posterior(chosen: LogProblem, settings: FitSettings, *, path: object, progr
     particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
     if particles < settings.num_draws:
         chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.num_draws}")
-    assert not isinstance(chosen.prior, ModelPrior)
     with warnings.catch_warnings():
         # What these warn of is in the diagnostics and in the checks, in the reader's own words.
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -57,7 +57,7 @@ class FitSettings:
             raise InvalidInputError(f"goals must be labels of states, as text, got {shown(self.goals)}")
         check_settings(self)
         if self.prior is not None:
-            check_type("prior", self.prior, (GaussianPrior, BoundedPrior, ModelPrior))
+            check_type("prior", self.prior, GaussianPrior, BoundedPrior, ModelPrior)
         if self.noise is not None:
             check_type("noise", self.noise, Noise)
         Risk.parse(self.risk)
@@ -76,12 +76,10 @@ class FitSettings:
 
     @property
     def _method_of_prior(self) -> str | None:
-        """The method that the prior is for."""
-        from qposterior.model.model_prior import ModelPrior
+        """The method that the prior is for: it is called like what the prior speaks of."""
+        from qposterior.model.prior import variable_of
 
-        if self.prior is None:
-            return None
-        return "model" if isinstance(self.prior, ModelPrior) else "q"
+        return None if self.prior is None else variable_of(self.prior)
 
     @property
     def chosen_method(self) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError, name_states
+from qposterior.model import quadrature
 from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.bellman import new_work, solve_component
 from qposterior.model.kernels.charts import BellmanCoordinates, Model, QCoordinates
@@ -28,7 +29,7 @@ from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
-from qposterior.model.prior import RewardPrior, truncated_normal
+from qposterior.model.prior import prior_density, truncated_normal, variable_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -472,14 +473,28 @@ class BellmanChart(BoundChart):
         return x
 
     def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
-        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k at tolerance 0 under a compiled prior: Gaussian pieces."""
+        """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k of an unobserved pair: Gaussian pieces, or quadrature.
+
+        f_O is the density at tolerance 0, φ' are the other free values of each particle. Quadrature is for a prior of
+        one's own.
+        """
         prior = self.parts.prior_data
+        if self.parts.has_own_prior:
+            x, column = np.ascontiguousarray(theta[:, self.free]), int(self.value_columns[k])
+            near = {"centre": float(prior.mean[k]), "spread": float(prior.scale[k])}
+            return quadrature.log_integrals(self._log_density_alone, x, column, **near)
         psi = np.where(self.parts.seen.observed, self.parts.seen.reward_mean, theta)
         log_mass, given = np.empty(psi.shape[0]), (self.parts.layout_given, prior, psi, k)
         over_particles(piecewise.log_integrals, psi.shape[0], *given, log_mass, work=3 * psi.size)
         other = np.setdiff1d(self.free, [k])
         z = (theta[:, other] - prior.mean[other]) / prior.scale[other]
         return np.asarray(log_mass - 0.5 * np.sum(z**2, axis=1) + prior.log_norm)
+
+    def _log_density_alone(self, x: FloatArray) -> FloatArray:
+        """Return the ``(N,)`` log-density at tolerance 0, without a gradient."""
+        at = self.locate(x, np.zeros(x.shape[0]))
+        log_prior, _ = prior_density(self.parts.prior, at.parameters, self.parts.q_function.space)
+        return np.where(at.inside, log_prior + at.jump, -np.inf)
 
     def stands_alone(self, k: int, successors: IntArray) -> bool:
         """Return whether nothing observed depends on θ_k, and k does not return to its state: then p(θ_k) is its prior.
@@ -549,14 +564,16 @@ class BellmanChart(BoundChart):
 class RewardChart(BoundChart):
     """The mean rewards of all K pairs, the transitions of all pairs known; θ solves the MDP of these rewards.
 
-    The parameters are the rewards themselves, under a `RewardPrior`: posterior sampling here is PSRL. At tolerance 0
-    the observed rewards are fixed and the coordinates are the others.
+    The parameters are the rewards themselves, under a prior on these (`RewardPrior`, or one's own): posterior sampling
+    here is PSRL. At tolerance 0 the observed rewards are fixed and the coordinates are the others.
     """
 
     def __init__(self, parts: Parts) -> None:
         prior, space, seen = parts.prior, parts.seen.space, parts.seen
-        if not isinstance(prior, RewardPrior):
+        if variable_of(prior) != "reward":
             raise InvalidInputError(f"coordinates that are rewards take a RewardPrior, got {prior}")
+        upper = getattr(prior, "upper", None)
+        highest = self.highest = np.inf if upper is None else float(upper)
         if parts.layout.observed.size != space.num_pairs:
             raise InvalidInputError("RewardPrior needs the rows of all pairs: pass transitions=mdp.transitions")
         if not parts.readings.is_compiled:
@@ -564,21 +581,21 @@ class RewardChart(BoundChart):
                 "a RewardPrior takes a Noise or a tolerance; a noise of one's own needs a prior on Q"
             )
         loops = space.discount == 1.0 and parts.layout.has_loop.any()
-        if loops and not prior.highest < 0.0:
+        if loops and not highest < 0.0:
             raise InvalidInputError(
                 f"with discount 1 and loops almost every draw of rewards has a loop that pays; RewardPrior needs "
-                f"upper < 0, got {prior.upper} (or use a discount below 1)"
+                f"upper < 0, got {upper} (or use a discount below 1)"
             )
         data = parts.readings.data
         nearest = data.mean - (data.scale if parts.readings.has_edge and not parts.is_exact else 0.0)
-        if (parts.is_exact or parts.readings.has_edge) and np.any(nearest > prior.highest):
+        if (parts.is_exact or parts.readings.has_edge) and np.any(nearest > highest):
             raise InvalidInputError(
-                f"the prior says that rewards lie below {prior.highest:g}, but {data.mean.max():g} was seen"
+                f"the prior says that rewards lie below {highest:g}, but {data.mean.max():g} was seen"
             )
         self.parts = parts
         self.free = np.flatnonzero(~seen.observed) if parts.is_exact else np.arange(space.num_pairs)
         self.num_coordinates = int(self.free.size)
-        self.upper_walls = np.full(self.num_coordinates, prior.highest)
+        self.upper_walls = np.full(self.num_coordinates, highest)
 
     @property
     def q_function(self) -> QFunction:
@@ -626,14 +643,15 @@ class RewardChart(BoundChart):
     def draw(self, num: int, rng: np.random.Generator) -> FloatArray | None:
         """Return ``(num, D)`` independent draws of the posterior, normal or truncated normal pair by pair.
 
-        None where rewards have noise that is not Gaussian of a known scale: that takes a Markov chain.
+        None where rewards have noise that is not Gaussian of a known scale, or a prior of one's own: that takes a
+        Markov chain.
         """
         prior, data, observed = self.parts.prior, self.parts.readings.data, self.parts.seen.observed_pairs
-        if data.point_value.size or data.learned:
+        if data.point_value.size or data.learned or self.parts.has_own_prior:
             return None
         ones = np.ones(self.parts.seen.space.num_pairs)
         mean, sd = prior.mean * ones, prior.scale * ones
-        low, high = -np.inf * ones, prior.highest * ones
+        low, high = -np.inf * ones, self.highest * ones
         if not self.parts.is_exact and self.parts.readings.has_edge:
             low[observed] = data.mean - data.scale
             high[observed] = np.minimum(high[observed], data.mean + data.scale)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -84,6 +84,7 @@ class ModelPrior:
     the same, and that all lead to the same. It is no density over Q: it has draws only.
     """
 
+    variable: ClassVar[str] = "model"
     reward_scale: float = 1.0
     row_scale: float = 0.5
     alike: float = 0.02
@@ -94,8 +95,8 @@ class ModelPrior:
         check_number("alike", self.alike, "(0, 1)")
 
     def describe(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {"name": "model"} | asdict(self)
+        """Return the settings as plain data; a subclass, whose laws may be others, is called by its own name."""
+        return {"name": {ModelPrior: "model"}.get(type(self), type(self).__name__)} | asdict(self)
 
     def draw(self, seen: Experience, num: int, rng: np.random.Generator) -> ModelDraws:
         """Return `num` models given an experience, chain after chain."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from qposterior.checks import check_choice, check_number, check_numbers, shown
+from qposterior.checks import check_choice, check_number, check_numbers, lacking, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels import particles
 from qposterior.model.kernels.compile import over_particles
@@ -65,6 +65,10 @@ class Readings(Protocol):
         self, rewards: FloatArray, log_scale: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return ``(N,)`` log p(readings | ``(N, n)`` mean rewards), slopes in these and in the ``(N,)`` log-scales."""
+        ...
+
+    def at_tolerance(self, tolerance: FloatArray) -> Readings:
+        """Return the same readings with another ``(n,)`` positive tolerance; under a noise as they are."""
         ...
 
     def blend(self, before: Experience, share: float) -> Readings:
@@ -333,6 +337,10 @@ class OwnReadings:
     def _of(self, rewards: FloatArray, seen: Experience) -> tuple[FloatArray, FloatArray]:
         return checked_density("noise", rewards, lambda values: self.model.log_density_and_grad(values, seen))
 
+    def at_tolerance(self, tolerance: FloatArray) -> OwnReadings:
+        """Return the readings as they are."""
+        return self
+
     def blend(self, before: Experience, share: float) -> OwnReadings:
         """Return (1 − share) · what was seen before + share · these."""
         return replace(self, before=before, share=share)
@@ -342,14 +350,10 @@ COMPLETE = ("bind", "is_exact", "is_noisy", "largest_tolerance", "at_tolerance",
 """What a `Likelihood` has."""
 
 
-def _is_complete(noise: Any) -> bool:
-    return not isinstance(noise, type) and all(hasattr(noise, name) for name in COMPLETE)
-
-
 def as_likelihood(noise: Any) -> Likelihood:
     """Return a noise with all that the samplers ask of it: ours as it is, one's own wrapped."""
     # A noise of ours with a density of its own is one's own: its compiled form belongs to another density.
-    if not _is_complete(noise) or hasattr(noise, "log_density_and_grad"):
+    if lacking(noise, COMPLETE) or hasattr(noise, "log_density_and_grad"):
         return OwnNoise(noise)
     complete: Likelihood = noise
     return complete
@@ -357,8 +361,8 @@ def as_likelihood(noise: Any) -> Likelihood:
 
 def check_noise(noise: Any) -> None:
     """Raise unless this is a `Noise`, or has what one of one's own needs."""
-    has_density = not isinstance(noise, type) and hasattr(noise, "log_density_and_grad")
-    if isinstance(noise, Tolerance) or not (has_density or _is_complete(noise)):
+    is_neither = lacking(noise, ["log_density_and_grad"]) and lacking(noise, COMPLETE)
+    if isinstance(noise, Tolerance) or is_neither:
         raise InvalidInputError(
             f"noise must be a Noise, or an object with log_density_and_grad, got {shown(noise)}; "
             "for example Noise(scale=1.0)"

@@ -8,11 +8,11 @@ slower, never replaced by something else.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from qposterior.checks import check_choice, check_floats, check_indices, check_number, shown
+from qposterior.checks import check_choice, check_floats, check_indices, check_number, lacking, shown
 from qposterior.errors import InvalidInputError
 from qposterior.model.kernels.density import (
     HARD_Q,
@@ -37,8 +37,8 @@ class Prior(Protocol):
     Where Q is linear in features, `space` has the number of weights as its `num_pairs`, and θ are the weights.
 
     It may also have numbers `mean` and `scale`, a typical value and its spread (else they are found from draws);
-    `has_edge = True` where the density is 0 somewhere; and `describe()`, a plain description that is stored with
-    results.
+    `has_edge = True` where the density is 0 somewhere; `describe()`, a plain description that is stored with results;
+    and `variable = "reward"`, which says that θ are not values of Q but mean rewards (`variable_of`).
     """
 
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
@@ -95,6 +95,7 @@ class GaussianPrior:
     that know the horizon; a density is that of `given_steps_left`.
     """
 
+    variable: ClassVar[str] = "q"
     mean: PerPair = 0.0
     scale: PerPair = 4.0
     growth: float = 1.0
@@ -148,6 +149,7 @@ class BoundedPrior:
     `softness` None is a hard wall; a number is the sd of a Gaussian penalty beyond it.
     """
 
+    variable: ClassVar[str] = "q"
     upper: float = 0.0
     on: str = "q"
     softness: float | None = None
@@ -197,6 +199,7 @@ class RewardPrior:
     draw has a loop that pays.
     """
 
+    variable: ClassVar[str] = "reward"
     mean: float = 0.0
     scale: float = 4.0
     upper: float | None = None
@@ -210,6 +213,10 @@ class RewardPrior:
     def highest(self) -> float:
         """The wall, infinite where there is none."""
         return np.inf if self.upper is None else float(self.upper)
+
+    def compiled(self, num_pairs: int) -> PriorData:
+        """Return the numbers of the normal distributions, with the wall on what the prior speaks of, the rewards."""
+        return _independent(self, num_pairs)._replace(wall=HARD_Q, upper=self.highest)
 
     def log_density_and_grad(self, rewards: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
         """Return ``(N,)`` log-densities, up to the mass below the wall, of ``(N, K)`` rewards, and their gradients."""
@@ -237,19 +244,27 @@ def truncated_normal(
 
 
 PRIORS: dict[str, Any] = {"gaussian": GaussianPrior, "bounded": BoundedPrior, "reward": RewardPrior}
+NAMES = {kind: name for name, kind in PRIORS.items()}
+"""Names of the library's own classes, not of their subclasses: these may have another density."""
 
-NEEDED = ("log_density_and_grad", "draw")
-"""What a prior of one's own must have: the two methods of `Prior`."""
+DENSITY = ("log_density_and_grad", "draw")
+NEEDED = {"q": DENSITY, "reward": DENSITY, "model": ("draw", "describe")}
+"""What a prior of one's own must have, by what it speaks of: values of Q, mean rewards, or the whole model."""
 
 
 def check_prior(prior: Any) -> None:
     """Raise unless this is one of our priors, or has what one of one's own needs."""
-    lacks = [name for name in NEEDED if not hasattr(prior, name)]
-    if lacks or isinstance(prior, type):
+    needed = NEEDED[variable_of(prior)]
+    if lacks := lacking(prior, needed):
         raise InvalidInputError(
-            f"a prior must have {' and '.join(NEEDED)}, and {shown(prior)} lacks {', '.join(lacks) or 'its values'}; "
+            f"a prior must have {' and '.join(needed)}, and {shown(prior)} lacks {', '.join(lacks)}; "
             "give one, for example GaussianPrior(scale=4.0)"
         )
+
+
+def variable_of(prior: Any) -> str:
+    """Return what a prior speaks of, "q", "reward" or "model": values of Q, unless its `variable` says otherwise."""
+    return check_choice("variable of a prior", getattr(prior, "variable", "q"), NEEDED)
 
 
 def compiled_form(prior: Any, num_pairs: int) -> PriorData | None:
@@ -261,7 +276,7 @@ def compiled_form(prior: Any, num_pairs: int) -> PriorData | None:
     compile_fn = getattr(prior, "compiled", None)
     if not callable(compile_fn):
         return None
-    owners = {name: _owner(type(prior), name) for name in ("compiled", *NEEDED)}
+    owners = {name: _owner(type(prior), name) for name in ("compiled", *DENSITY)}
     written_for = owners.pop("compiled")
     if any(owner is not written_for and issubclass(owner, written_for) for owner in owners.values()):
         return None
@@ -315,11 +330,10 @@ def prior_from_dict(described: dict[str, Any]) -> Any:
 
 def prior_to_dict(prior: Any) -> dict[str, Any]:
     """Return a plain description of a prior; of one's own: its class, and mean and scale where it has them."""
-    for name, kind in PRIORS.items():
-        if isinstance(prior, kind):
-            return {"name": name} | asdict(prior)
+    if (kind := type(prior)) in NAMES:
+        return {"name": NAMES[kind]} | asdict(prior)
+    check_prior(prior)
     if hasattr(prior, "describe"):  # a prior that says of itself what it is
         return dict(prior.describe())
-    check_prior(prior)
     numbers = {"mean": float(prior.mean), "scale": float(prior.scale)} if _has_numbers(prior) else {}
     return {"name": type(prior).__name__} | numbers

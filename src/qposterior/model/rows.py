@@ -22,7 +22,7 @@ from qposterior.checks import check_callable, check_choice, check_count, check_n
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import FloatArray, IntArray, sum_by
 from qposterior.world.experience import Experience
-from qposterior.world.transitions import TransitionTable
+from qposterior.world.transitions import TransitionTable, check_rows
 
 SUCCESSOR_RULES = ("state", "all")
 FIRST_LOOK = 20
@@ -86,6 +86,7 @@ class DirichletRows:
 
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the mean rows; proposals are drawn from the Dirichlet of each."""
+        check_counted("DirichletRows", seen)
         table, shape = self.shapes(seen)
 
         def draw(num: int, rng: np.random.Generator) -> FloatArray:
@@ -154,10 +155,25 @@ class SimulatorPool:
             rows[k] = state, number / number.sum()
         return seen.with_rows(rows)
 
+    known_in = grow
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyRows:
+    """The frequencies of counted successors, taken for the rows: biased, for they are treated as known."""
+
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience with these rows."""
+        return seen.with_frequencies()
+
 
 @dataclass(frozen=True, kw_only=True)
 class KnownRows:
     """The rows of the experience, which are known."""
+
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience as it is."""
+        return seen
 
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the rows of the pairs that were seen."""
@@ -170,6 +186,10 @@ class TableRows:
 
     table: TransitionTable
 
+    def known_in(self, seen: Experience) -> Experience:
+        """Return the experience with the rows of the pairs that were seen, whatever was counted."""
+        return seen.with_rows({int(k): self.table.row(int(k)) for k in seen.observed_pairs})
+
     def bind(self, seen: Experience, rng: np.random.Generator | None) -> BoundRows:
         """Return the rows of all pairs."""
         space, table = seen.space, self.table
@@ -179,6 +199,30 @@ class TableRows:
                 f"got {table.num_rows} rows over {table.num_states}"
             )
         return BoundRows(pairs=np.arange(space.num_pairs), table=table)
+
+
+ROWS: dict[str, Callable[[], Any]] = {"dirichlet": DirichletRows, "empirical": FrequencyRows}
+"""What may be made of counted successors, by name."""
+
+
+def as_rows(transitions: Any, seen: Experience) -> Any:
+    """Return what is said of transitions as an object: a belief (`Rows`), or rows that are `known_in` an experience."""
+    if transitions is None:
+        return DirichletRows() if seen.transitions == "counted" else KnownRows()
+    if isinstance(transitions, TransitionTable):
+        check_rows(transitions, seen.space.num_pairs, seen.space.num_states)
+        return TableRows(transitions)
+    if not isinstance(transitions, str):
+        return transitions
+    check_choice("treatment of transitions", transitions, ROWS)
+    check_counted(f'transitions="{transitions}"', seen)
+    return ROWS[transitions]()
+
+
+def check_counted(name: str, seen: Experience) -> None:
+    """Raise unless the successors of an experience were counted."""
+    if seen.transitions != "counted":
+        raise InvalidInputError(f'{name} needs an Experience(..., transitions="counted")')
 
 
 @dataclass(frozen=True, kw_only=True)

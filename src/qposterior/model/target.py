@@ -18,7 +18,6 @@ import numpy as np
 
 from qposterior.checks import check_type
 from qposterior.errors import InvalidInputError
-from qposterior.model import quadrature
 from qposterior.model.charts import BellmanChart, Chart, Parts, QFunction, Table
 from qposterior.model.kernels import particles
 from qposterior.model.kernels.charts import Model
@@ -337,26 +336,6 @@ class Target(Density):
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles redrawn from exact conditionals where the density jumps and these are known."""
         return self.chart.sweep(x, rng) if self.is_compiled else x
-
-    def log_integral(self, parameters: FloatArray, k: int) -> FloatArray:
-        """Return ``(N,)`` log ∫ f(φ', x) dx over x = θ_k of an unobserved pair: Gaussian pieces, or quadrature.
-
-        f is the tolerance-0 density in Bellman coordinates, φ' are the other free values of each particle.
-        """
-        chart = self.chart
-        assert isinstance(chart, BellmanChart)
-        if not self.parts.has_own_prior:
-            return chart.log_integral(parameters, k)
-        x = np.ascontiguousarray(parameters[:, chart.free])
-        column = int(chart.value_columns[k])
-        near = {"centre": self.typical_value, "spread": self.typical_spread}
-        return quadrature.log_integrals(self._log_density_alone, x, column, **near)
-
-    def _log_density_alone(self, x: FloatArray) -> FloatArray:
-        """Return the ``(N,)`` log-density at tolerance 0, without a gradient."""
-        at = self.chart.locate(x, np.zeros(x.shape[0]))
-        log_prior, _ = prior_density(self.prior, at.parameters, self.parts.q_function.space)
-        return np.where(at.inside, log_prior + at.jump, -np.inf)
 
     # -- from and to parameters ----------------------------------------------------------------------------------------
 

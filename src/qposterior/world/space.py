@@ -63,8 +63,7 @@ class StateActionSpace:
         if self.layer is not None:
             checked["layer"] = check_indices("layer", self.layer, shape=(num_states,))
         for name, value in checked.items():
-            if isinstance(value, np.ndarray):
-                value.flags.writeable = False
+            np.asarray(value).flags.writeable = False
             object.__setattr__(self, name, value)
         check_one_length(pair_state=self.pair_state, pair_action=self.pair_action)
         self._check_index()

@@ -21,7 +21,6 @@ from qposterior.inference.smc.one_step import MoveSettings, StepRecord, resample
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, initial_state
 from qposterior.inference.smc.tolerance import PowerGain, ToleranceGain, ess_adapt
 from qposterior.model.charts import Parts, QChart, QFunction
-from qposterior.model.noise import CompiledReadings
 from qposterior.model.prior import Prior, typical
 from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
@@ -257,10 +256,10 @@ class AnnealedSampler(SequentialSampler):
     def target(self) -> Target:
         """Return the posterior that the particles stand for, at the tolerances (or the power) reached."""
         made = self._made_target()
+        readings = made.parts.readings
         if self.noise.is_noisy:
-            readings = made.parts.readings
             return made if self.before is None else made.with_readings(readings.blend(self.before, self.power))
-        return made.with_readings(self._readings().at_tolerance(self.tolerances[self.seen.observed_pairs]))
+        return made.with_readings(readings.at_tolerance(self.tolerances[self.seen.observed_pairs]))
 
     def _made_target(self) -> Target:
         if self._target is None:
@@ -271,14 +270,10 @@ class AnnealedSampler(SequentialSampler):
         # Any positive tolerance will do: `target` puts the present ones in.
         return Target(seen, self.prior, self.noise.at_tolerance(1.0), chart=self.chart, q_function=self.q_function)
 
-    def _readings(self) -> CompiledReadings:
-        readings = self._made_target().parts.readings
-        assert isinstance(readings, CompiledReadings)  # a tolerance is ours
-        return readings
-
     def _gain(self) -> ToleranceGain:
-        residuals = self._made_target().misfits(self.particles.parameters)
-        kernel = "uniform" if self._readings().has_edge else "gaussian"
+        made = self._made_target()
+        residuals = made.misfits(self.particles.parameters)
+        kernel = "uniform" if made.parts.readings.has_edge else "gaussian"
         return ToleranceGain.of(residuals, self.tolerances[self.seen.observed_pairs], kernel)
 
     def _log_reach(self) -> FloatArray:

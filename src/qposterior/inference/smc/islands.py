@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qposterior.checks import check_settings_kind
 from qposterior.errors import InvalidInputError, QPosteriorError
 from qposterior.inference.problem import Problem
 from qposterior.inference.smc.annealed import AnnealedSampler, AnnealedSettings
@@ -85,12 +86,11 @@ def _start(
     problem: Problem, rng: np.random.Generator, settings: AnnealedSettings | OneLookSettings | None
 ) -> SequentialSampler:
     kind = OneLookSettings if problem.noise.is_exact else AnnealedSettings
-    chosen = kind() if settings is None else settings
-    if not isinstance(chosen, kind):
-        raise InvalidInputError(f"settings must be {kind.__name__} here, got {type(chosen).__name__}")
+    chosen: Any = kind() if settings is None else settings
+    check_settings_kind(chosen, kind)
     common: dict[str, Any] = {"prior": problem.prior, "noise": problem.noise, "rng": rng, "settings": chosen}
     wanted = max(SMALLEST_ISLAND, -(-problem.num_draws // ISLANDS))
-    if isinstance(chosen, OneLookSettings):
+    if problem.noise.is_exact:
         if not problem.is_bellman:
             raise InvalidInputError(
                 'at tolerance 0 method="smc" weighs first looks in Bellman coordinates; give a positive tolerance, or '

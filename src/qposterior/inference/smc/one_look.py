@@ -66,6 +66,12 @@ class OneLookSettings:
         check_number("resample_below", self.resample_below, "[0, 1]")
 
 
+class BellmanTarget(Target):
+    """A target in Bellman coordinates, in which first looks are weighed."""
+
+    chart: BellmanChart
+
+
 @dataclass(kw_only=True)
 class OneLookSampler(SequentialSampler):
     """Weighted particles of the exact posterior, tolerance 0, brought up to date whenever something new was seen."""
@@ -73,7 +79,7 @@ class OneLookSampler(SequentialSampler):
     settings: OneLookSettings = field(default_factory=OneLookSettings)
     step: float = FIRST_STEP
     spread: FloatArray | None = None  # (K + 1,)  running variances of the coordinates, the last for the log-scale
-    _current: Target | None = None  # the target of `seen`, kept until something new is seen
+    _current: BellmanTarget | None = None  # the target of `seen`, kept until something new is seen
     _current_size: int = -1
 
     @classmethod
@@ -175,8 +181,8 @@ class OneLookSampler(SequentialSampler):
         """
         started = time.perf_counter()
         before = self._target(self.seen)
-        alone = _bellman(before).stands_alone(k, seen.row(k)[0])
-        log_integral = np.zeros(0) if alone else before.log_integral(self.particles.parameters, k)
+        alone = before.chart.stands_alone(k, seen.row(k)[0])
+        log_integral = np.zeros(0) if alone else before.chart.log_integral(self.particles.parameters, k)
         self.seen.reveal(k, seen)
         after = self._target(self.seen)
         x = self._coordinates(after)
@@ -228,26 +234,26 @@ class OneLookSampler(SequentialSampler):
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _target(self, seen: Experience) -> Target:
+    def _target(self, seen: Experience) -> BellmanTarget:
         if self._current is not None and seen is self.seen and self._current_size == int(seen.count.sum()):
             return self._current
-        self._current, self._current_size = Target(seen, self.prior, self.noise), int(seen.count.sum())
+        self._current, self._current_size = BellmanTarget(seen, self.prior, self.noise), int(seen.count.sum())
         return self._current
 
-    def _coordinates(self, target: Target) -> FloatArray:
+    def _coordinates(self, target: BellmanTarget) -> FloatArray:
         """Return where the particles stand; at tolerance 0 their free values, whatever θ they had on seen pairs."""
         if self.noise.is_noisy:
             return target.from_parameters(self.particles.parameters, self.particles.log_scale)
-        return np.ascontiguousarray(self.particles.parameters[:, _bellman(target).free])
+        return np.ascontiguousarray(self.particles.parameters[:, target.chart.free])
 
-    def _variances(self, target: Target, x: FloatArray) -> FloatArray:
+    def _variances(self, target: BellmanTarget, x: FloatArray) -> FloatArray:
         """Return the running variances of the coordinates: few particles, but many updates."""
         variance = target.typical_spread**2
         if self.spread is None:
             self.spread = np.full(self.seen.space.num_pairs + 1, variance)
         weights = self.particles.weights
         sample = weights @ (x - weights @ x) ** 2 + 1e-6 * variance
-        where = np.append(_bellman(target).free, self.seen.space.num_pairs)[: x.shape[1]]
+        where = np.append(target.chart.free, self.seen.space.num_pairs)[: x.shape[1]]
         share = min(0.5, self.particles.ess / FORGETTING)
         self.spread[where] += share * (sample - self.spread[where])
         return np.asarray(self.spread[where])
@@ -255,9 +261,3 @@ class OneLookSampler(SequentialSampler):
     def _note(self, stage: str, started: float, **facts: Any) -> None:
         row = {"stage": stage, "observed": self.seen.num_observed, "tolerance": 0.0, "new_tolerance": 0.0}
         self.trace.append(row | facts | {"bellman_error": 0.0, "seconds": time.perf_counter() - started})
-
-
-def _bellman(target: Target) -> BellmanChart:
-    """Return the chart of a target in Bellman coordinates, in which first looks are weighed."""
-    assert isinstance(target.chart, BellmanChart)
-    return target.chart
