@@ -135,6 +135,19 @@ def test_a_target_with_leapfrog_steps_of_its_own_runs_its_chains_by_them():
         np.testing.assert_allclose(move.density, target.log_density(move.x), rtol=1e-9)
 
 
+def test_leapfrog_steps_of_ones_own_alone_are_those_that_chains_take():
+    class Still(Target):
+        def leapfrog(self, x, p, *, step, num_steps, inverse_mass):
+            return x, p, self.log_density(x)
+
+    _, seen = random_problem("looping", 2)
+    target, rng = Still(seen, GaussianPrior(), Tolerance(tolerance=0.5), chart=QChart), np.random.default_rng(0)
+    x = target.initial(5, rng)
+    tuning = Tuning(step=0.1, trajectory=1.0, inverse_mass=np.ones(target.num_coordinates))
+    move = hmc_move(target, x, target.log_density(x), tuning, np.full((1, 8), 4), rng)
+    np.testing.assert_array_equal(move.path, np.repeat(x[:, None], 8, axis=1))
+
+
 @pytest.mark.parametrize("kind", [QChart, BellmanChart])
 def test_a_density_of_ones_own_is_all_that_a_subclass_needs(kind):
     """Overriding the density alone must not be sampled as the base: N(0, 4²) times exp(−x²/2) has variance 16/17."""

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import qposterior as qp
-from problems import SHAPES, noisy_experience, random_problem, weighted_optimality
+from problems import SHAPES, deterministic_mdp, noisy_experience, random_problem, weighted_optimality
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import RESAMPLING
 from qposterior.model.noise import Noise, Tolerance
@@ -213,3 +213,13 @@ def test_the_same_pairs_in_another_unit_are_weighed_by_the_ratio_of_the_densitie
         truth[unit] = table[seen.space.pair_state, seen.space.pair_action]
     assert z_of(np.array(shares), truth[2.0]) < LIMIT
     assert z_of(np.array(shares), truth[1.0]) > 2 * LIMIT
+
+
+def test_readings_on_loops_at_discount_one_give_no_weight_to_policies_that_never_end():
+    """θ whose greedy policy circles for ever has no place here: weights alone, without a move, against enumeration."""
+    mdp = deterministic_mdp(4, 7)
+    seen = noisy_experience(mdp, [(0, 0), (1, 0), (1, 1), (2, 0)], sd=1.0, readings=1, seed=7)
+    exact = qp.posterior(seen, method="exact", noise=Noise(scale=4.0), particles=1).prob_optimal_table()
+    shares, evidence = repeat(seen, GaussianPrior(), Noise(scale=4.0), particles=2000, moves=0, resample_below=0.0)
+    assert z_of(shares, exact[seen.space.pair_state, seen.space.pair_action]) < LIMIT
+    assert np.all(evidence > 0.0)
