@@ -337,8 +337,10 @@ def test_a_file_s_name_stands_for_itself(tmp_path, name):
 
 def test_what_is_not_a_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
-    for path in (tmp_path, tmp_path / "pipe.csv", "/dev/zero"):
-        with pytest.raises(LogError, match="is a directory, a pipe or a device"):
+    with pytest.raises(LogError, match="is a folder without logs"):
+        read_log(tmp_path)
+    for path in (tmp_path / "pipe.csv", "/dev/zero"):
+        with pytest.raises(LogError, match="is a pipe or a device"):
             read_log(path)
 
 
@@ -462,8 +464,8 @@ def test_labels_that_differ_only_in_case_or_blanks_are_warned_of(tmp_path):
     text = "Left,go,1,right side\nleft,go,1,right  side\nup,Go,1,end\nright side,go,1,end\nright  side,go,1,end\n"
     words = choose(read_log(write(tmp_path, HEADER + text)), FitSettings()).words
     assert (
-        "the states 'Left' and 'left' differ only in case or blanks: they are kept apart; is one of them a slip?"
-        in words
+        "the states 'Left' and 'left' differ only in case or blanks: they are kept apart; if one of them is a slip, "
+        "--normalise takes them for one" in words
     )
     assert any(word.startswith("the states 'right side' and 'right  side' differ") for word in words)
     assert any(word.startswith("the actions 'go' and 'Go' differ") for word in words)

@@ -12,7 +12,7 @@ import click
 
 from qposterior.cli.options import parse_columns, parse_policies, parse_prior, settings_options
 from qposterior.cli.output import json_path, print_table, unless_missing, write_json
-from qposterior.logs.settings import FitSettings
+from qposterior.logs.settings import READING, FitSettings
 from qposterior.progress import show_progress
 
 if TYPE_CHECKING:
@@ -33,22 +33,25 @@ NOISES = click.Choice(["gaussian", "student", "laplace"])
 @click.option("--noise", type=NOISES, help="Of noisy rewards, method q.")
 @settings_options(FitSettings, prior=partial(parse_prior, also_of_models=True))
 @click.option("--column", "columns", multiple=True, callback=parse_columns, help="OURS=THEIRS, repeatable.")
-@settings_options(FitSettings, "particles", "seed")
+@settings_options(FitSettings, *READING, "particles", "seed")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the report (index.html), rows and draws.")
 @click.option("--update", type=click.Path(path_type=Path), help="Directory of an earlier fit to add this log to.")
 @click.option("--again", is_flag=True, help="With --update: count a log that has gone in already once more.")
 @click.option("--force", is_flag=True, help="Replace an earlier fit in --out, or an existing --json file.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write {settings, policies, rows, policy, diagnostics}.")
 def fit_command(log: Path, **options: Any) -> None:
-    """Fit a LOG of decisions: CSV (comma, semicolon or tab; gzip) or Parquet, a row per decision.
+    """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, or a folder of these.
 
-    Columns: state, action, reward, next_state, and where there are: terminated, episode, weight.
+    Columns: state, action, reward, next_state, and where there are: terminated, episode, weight. Rows that have no
+    next_state but an order (--next-from), costs, missing cells and slips in labels are read as they are: `qposterior
+    inspect LOG` shows what is there.
 
     \b
     Examples:
       qposterior fit decisions.csv --out answer
       qposterior fit decisions.csv --policy plan.csv --cautious 0.95
       qposterior fit decisions.csv.gz --goal scrapped --discount 0.95 --json -
+      qposterior fit visits.csv --next-from patient_id,visited --outcome discharged_to --missing drop
       qposterior fit march.csv --update answer
 
     First comes what the recommended policy is worth, what the logged one is, and how sure the gain is; then what to do
@@ -65,7 +68,7 @@ def fit_command(log: Path, **options: Any) -> None:
     from qposterior.logs.fit import fit
     from qposterior.storage import locked
 
-    _check_column_names(options["columns"])
+    check_column_names(options["columns"])
     target = json_path(options["json_target"], force=options["force"])
     update, out = options["update"], options["out"] or options["update"]
     if update is None:
@@ -127,7 +130,8 @@ def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> No
     click.echo(Policy.load(folder).act(state, explore=explore, seed=seed))
 
 
-def _check_column_names(columns: dict[str, str]) -> None:
+def check_column_names(columns: dict[str, str]) -> None:
+    """Raise for the name of a column that is none of ours."""
     from qposterior.logs.columns import OPTIONAL, REQUIRED
 
     unknown = [name for name in columns if name not in (*REQUIRED, *OPTIONAL)]

@@ -13,6 +13,7 @@ import qposterior
 from qposterior.cli.compare import compare_command
 from qposterior.cli.explore import explore_command
 from qposterior.cli.fit import act_command, fit_command
+from qposterior.cli.inspect import inspect_command
 from qposterior.cli.list import list_command
 from qposterior.cli.paper import paper_command
 from qposterior.cli.report import report_command
@@ -28,6 +29,7 @@ def cli() -> None:
 
     \b
     Examples:
+      qposterior inspect decisions.csv
       qposterior fit decisions.csv --out answer
       qposterior explore deep-sea --agent abrl --depth 10 --seeds 5
       qposterior compare deep-sea --agents abrl,psrl --depths 5,10 --seeds 20 --out runs/sweep
@@ -39,6 +41,7 @@ def cli() -> None:
 cli.add_command(explore_command)
 cli.add_command(fit_command)
 cli.add_command(act_command)
+cli.add_command(inspect_command)
 cli.add_command(compare_command)
 cli.add_command(report_command)
 cli.add_command(paper_command)

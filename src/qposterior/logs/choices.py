@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.logs.columns import LogError, canonical_label, quoted
+from qposterior.logs.columns import LogError, canonical_label, folded, quoted
 from qposterior.logs.discount import discount_of
 from qposterior.logs.read import Log
 from qposterior.logs.settings import FitSettings
@@ -73,7 +73,7 @@ class LogProblem:
 def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProblem:
     """Return the problem that a log stands for: what the settings leave out is inferred, each by a rule below."""
     method = settings.chosen_method
-    words = [*_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
+    words = [*log.notes, *_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
     is_goal, why = _goals(log, settings, path)
     words += [*why, METHOD_WORDS[method]]
     rewards, why = _rewards(log, settings, path)
@@ -125,11 +125,14 @@ def _slips(kind: str, labels: list[str]) -> Iterator[str]:
     """Yield a warning for each group of labels that differ only in case or blanks."""
     groups: dict[str, list[str]] = {}
     for label in labels:
-        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+        groups.setdefault(folded(label), []).append(label)
     for group in groups.values():
         if len(group) > 1:
             names = " and ".join(quoted(label) for label in group[:3])
-            yield f"the {kind} {names} differ only in case or blanks: they are kept apart; is one of them a slip?"
+            yield (
+                f"the {kind} {names} differ only in case or blanks: they are kept apart; if one of them is a slip, "
+                "--normalise takes them for one"
+            )
 
 
 def _unread_columns(log: Log) -> Iterator[str]:

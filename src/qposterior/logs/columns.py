@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -39,6 +39,11 @@ def canonical_label(text: str) -> str:
     label = text.strip(" \t")
     number = WHOLE_NUMBER.fullmatch(label)
     return number[1] if number else label
+
+
+def folded(label: str) -> str:
+    """Return what labels have in common that differ only in case or blanks."""
+    return "".join(label.split()).casefold()
 
 
 def numbered(labels: Iterable[Label]) -> dict[Label, int]:
@@ -88,9 +93,12 @@ class Columns:
         """The names in the file of the columns that every log has."""
         return {getattr(self, name) for name in REQUIRED}
 
-    def present(self, path: object, header: list[str]) -> dict[str, str]:
-        """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
-        asked = {name: getattr(self, name) for name in REQUIRED}
+    def present(self, path: object, header: list[str], *, built: Collection[str] = ()) -> dict[str, str]:
+        """Return {our name: name in the file} of the columns that are there, or say what is wrong with them.
+
+        Those that are `built` from other columns need not be there, and are not read.
+        """
+        asked = {name: getattr(self, name) for name in REQUIRED if name not in built}
         asked |= {name: getattr(self, name) for name in OPTIONAL if getattr(self, name) != name}
         for name, theirs in asked.items():
             other = next(ours for ours in asked if asked[ours] == theirs)
@@ -103,14 +111,22 @@ class Columns:
         check_that_columns_differ(path, header)
         for name, theirs in asked.items():
             if theirs not in header:
-                known = ", ".join(column if len(column) <= 40 else column[:39] + "…" for column in header[:12])
-                sign = "; larger rewards are better, so costs need a minus sign" if name == "reward" else ""
-                raise LogError(
-                    path,
-                    f"there is no column {quoted(theirs)} (columns are {known}); name yours with --column {name}=NAME"
-                    + sign,
-                    1,
+                raise missing_column(
+                    path, header, theirs, f"name yours with --column {name}=NAME" + HINTS.get(name, "")
                 )
         # A name that was given to another of our columns is no longer the default of an optional one.
         free = {name: name for name in OPTIONAL if name not in asked and name not in asked.values()}
         return {name: theirs for name, theirs in (asked | free).items() if theirs in header}
+
+
+HINTS = {
+    "reward": "; larger rewards are better (--cost if they are costs)",
+    "next_state": ", or build it from ordered rows with --next-from ID,ORDER",
+}
+"""What else helps where a column is missing."""
+
+
+def missing_column(path: object, header: list[str], name: str, remedy: str) -> LogError:
+    """Return the error that there is no such column, with those that there are."""
+    known = ", ".join(column if len(column) <= 40 else column[:39] + "…" for column in header[:12])
+    return LogError(path, f"there is no column {quoted(name)} (columns are {known}); {remedy}", 1)

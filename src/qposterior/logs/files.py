@@ -18,6 +18,7 @@ from qposterior.logs.columns import canonical_label, numbered
 from qposterior.logs.fit import Fit, draw_posterior
 from qposterior.logs.read import Log
 from qposterior.logs.settings import FitSettings
+from qposterior.logs.sources import files_of
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.prior import prior_from_dict, prior_to_dict
@@ -127,14 +128,17 @@ def spreadsheet(table: pd.DataFrame) -> str:
 
 
 def add_source(sources: Sequence[dict[str, str]], path: Path, *, again: bool) -> list[dict[str, str]]:
-    """Return the logs that have gone in with this one; one that is among them already is refused, unless again."""
-    if not path.is_file():  # reading it says what is wrong with it
-        return list(sources)
-    digest = file_digest(path)
-    earlier = [source["name"] for source in sources if source["sha256"] == digest]
-    if earlier and not again:
-        raise InvalidInputError(f"{path} has gone in already (as {earlier[0]}); pass --again to count it once more")
-    return [*sources, {"name": path.name, "sha256": digest}]
+    """Return the files that have gone in with those of this log; one that had already is refused, unless again."""
+    with_this = list(sources)
+    for file in files_of(path):
+        if not file.is_file():  # reading it says what is wrong with it
+            continue
+        digest = file_digest(file)
+        earlier = [source["name"] for source in with_this if source["sha256"] == digest]
+        if earlier and not again:
+            raise InvalidInputError(f"{file} has gone in already (as {earlier[0]}); pass --again to count it once more")
+        with_this.append({"name": file.name, "sha256": digest})
+    return with_this
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -226,6 +230,9 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
         has_terminated=bool(stored["has_terminated"]),
         num_rows=_number_of_rows(stored["num_rows"]),
         num_episodes=_number_of_rows(stored["num_episodes"]),
+        num_gaps=_number_of_rows(stored.get("num_gaps", 0)),
+        unread=list(map(str, stored.get("unread", []))),
+        notes=list(map(str, stored.get("notes", []))),
         **sums,
     )
     _codes([*log.ended, *log.starts], len(states))

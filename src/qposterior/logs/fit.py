@@ -288,7 +288,7 @@ def _or_none(value: Any) -> Any:
 
 
 def fit(
-    source: str | Path | pd.DataFrame,
+    source: Any,
     *,
     columns: Columns | None = None,
     settings: FitSettings | None = None,
@@ -297,7 +297,8 @@ def fit(
     progress_fn: Any = None,
     **options: Any,
 ) -> Fit:
-    """Return what a log of decisions says: a file (CSV, gzip, Parquet) or a table, a row per decision.
+    """Return what a log of decisions says, a row per decision: a file (CSV, gzip, Parquet), a folder or a pattern of
+    such files, or a pandas or Polars frame.
 
     Columns `state, action, reward, next_state`, and where there are `terminated, episode, weight`; other names by
     `columns`. `before` are the sums of an earlier log, to which this one is added. `policies` are files of policies to
@@ -312,9 +313,9 @@ def fit(
     heavy = settings.noise is not None and settings.noise.kind != "gaussian"
     is_table = hasattr(source, "columns")
     if not is_table and not isinstance(source, str | Path):
-        raise InvalidInputError(f"source must be the path of a file or a pandas DataFrame, got {shown(source)}")
+        raise InvalidInputError(f"source must be a path, or a pandas or Polars frame, got {shown(source)}")
     read_fn: Any = log_of_table if is_table else read_log
-    log = read_fn(source, columns=columns, keep_readings=heavy, before=before)
+    log = read_fn(source, columns=columns, keep_readings=heavy, before=before, raw=settings.raw)
     name = "table" if is_table else str(source)
     chosen = choose(log, settings, path=name)
     given = _read_policies(policies or {}, chosen)

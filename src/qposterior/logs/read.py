@@ -6,14 +6,16 @@ from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, numbered, quoted
+from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
+from qposterior.logs.raw import RawColumns, RawRows, as_logs
 from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
+from qposterior.logs.sources import files_of
 from qposterior.model.noise import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.moments import (
@@ -29,8 +31,9 @@ from qposterior.world.moments import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
-    import pandas as pd
 
 MOST_CONTEXTS = 200_000
 """Distinct (state before, pair, successor) up to which the order of the Markov chain is checked."""
@@ -74,7 +77,9 @@ class Log:
     readings: dict[int, Readings] | None = None  # pair → values and weights, where they were asked for
     num_rows: int = 0
     num_episodes: int = 0
+    num_gaps: int = 0  # rows that do not begin where the row before them in the same episode ended
     unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
+    notes: list[str] = field(default_factory=list)  # how the rows of the last log were made of those of its files
 
     @property
     def is_deterministic(self) -> bool:
@@ -101,65 +106,87 @@ def read_log(
     columns: Columns | None = None,
     keep_readings: bool = False,
     before: Log | None = None,
+    raw: RawRows | None = None,
 ) -> Log:
-    """Return the sums of a CSV (comma, semicolon or tab; gzip) or Parquet file, read in one pass.
+    """Return the sums of a log, read in one pass: CSV (comma, semicolon or tab; gzip) or Parquet.
 
+    One file, those in a folder, or those of a pattern such as ``logs/2024-*.csv``, in the order of their names.
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
-    `before`: the sums of an earlier log, to which this one is added.
+    `before`: the sums of an earlier log, to which this one is added. `raw`: how rows become those of a log.
     """
-    path = Path(path)
-    with connected(path) as connection:
-        relation = relation_of_file(connection, path, columns or Columns())
-        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
+    builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
+    wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
+    files = files_of(Path(path))
+    with connected(path, may_spill=not builder.raw.is_plain) as connection:
+        return builder.add_all(connection, [relation_of_file(connection, file, wanted) for file in files])
 
 
 def log_of_table(
-    table: pd.DataFrame,
+    table: Any,
     *,
     columns: Columns | None = None,
     keep_readings: bool = False,
     before: Log | None = None,
+    raw: RawRows | None = None,
 ) -> Log:
-    """Return the sums of a table in memory with the columns of a log."""
-    with connected("table") as connection:
-        relation = relation_of_table(connection, table, columns or Columns())
-        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
+    """Return the sums of a table in memory, a pandas or Polars frame, with the columns of a log."""
+    builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
+    wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
+    with connected("table", may_spill=not builder.raw.is_plain) as connection:
+        return builder.add_all(connection, [relation_of_table(connection, table, wanted)])
 
 
 class _Builder:
     """Adds chunks of rows to a log."""
 
-    def __init__(self, *, keep_readings: bool, before: Log | None) -> None:
+    def __init__(self, *, keep_readings: bool, before: Log | None, raw: RawRows) -> None:
         self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
+        self.raw = raw
         self._state_code, self._action_code = numbered(self.log.states), numbered(self.log.actions)
         self._pair_code = numbered(map(tuple, self.log.pairs.tolist()))
         self._move_code = numbered(map(tuple, self.log.moves.tolist()))
         self._codes = np.empty((0, 4), dtype=np.int64)  # of each text of labels: state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
+        self._spelt = {kind: {folded(label): label for label in reversed(labels)} for kind, labels in self._labels()}
+        self._texts = list[str]()  # which the codes are of
+        self._respelt: dict[str, str] = {}  # spelling → the one that it was taken for
 
-    def add_all(self, connection: duckdb.DuckDBPyConnection, relation: Relation) -> Log:
-        """Add all rows of a relation and return the log."""
+    def _labels(self) -> tuple[tuple[str, list[str]], tuple[str, list[str]]]:
+        return ("state", self.log.states), ("action", self.log.actions)
+
+    def add_all(self, connection: duckdb.DuckDBPyConnection, files: Sequence[Relation]) -> Log:
+        """Add all rows of the files and return the log."""
         log = self.log
-        log.unread = relation.unread
-        with closing(scan(connection, relation)) as scanned:
-            for rows in scanned:
-                self._add(rows, relation.name)
+        relations, log.notes = as_logs(connection, files, self.raw)
+        log.unread = relations[0].unread
+        for relation in relations:
+            with closing(scan(connection, relation)) as scanned:
+                for rows in scanned:
+                    self._add(rows, relation)
+            self._before = (-1, None, True, -1)  # nothing in one file follows what stands in another
         if not len(self._codes):
-            raise LogError(relation.name, "there are no rows; a log has a row per decision")
+            raise LogError(relations[0].name, "there are no rows; a log has a row per decision")
         log.states, log.actions = list(self._state_code), list(self._action_code)
         log.pairs = np.array(list(self._pair_code), dtype=np.int64)
         log.moves = np.array(list(self._move_code), dtype=np.int64)
         log.num_episodes = round(sum(log.starts.values()))
+        if self._respelt:
+            example = " for ".join(map(quoted, next(iter(self._respelt.items()))))
+            log.notes.append(
+                f"{len(self._respelt):,} labels that differ only in case or blanks from another were taken for it "
+                f"(--normalise), such as {example}"
+            )
         return log
 
-    def _add(self, rows: Rows, name: object) -> None:
+    def _add(self, rows: Rows, relation: Relation) -> None:
+        if rows.labels is not self._texts:  # each relation numbers its texts anew
+            self._texts, self._codes = rows.labels, self._codes[:0]
         found = []
         for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
             try:
                 found.append(self._code(rows.labels[code]))
             except InvalidInputError as error:
-                row = rows.first_row + int(np.argmax(rows.code == code))
-                raise LogError(name, str(error), row) from None
+                raise relation.error(str(error), int(rows.line[np.argmax(rows.code == code)])) from None
         self._codes = np.concatenate([self._codes, np.array(found, dtype=np.int64).reshape(-1, 4)])
         state, following, pair, move = (self._codes[:, j][rows.code] for j in range(4))
         self._add_rewards(pair, rows)
@@ -168,7 +195,7 @@ class _Builder:
             self.log.has_terminated = True
             at = np.flatnonzero(rows.ended)
             for code, first in zip(*np.unique(following[at], return_index=True), strict=True):
-                self.log.ended.setdefault(int(code), rows.first_row + int(at[first]))
+                self.log.ended.setdefault(int(code), int(rows.line[at[first]]))
         came_from, begins = self._episodes(state, following, rows)
         self._count_contexts(np.stack([came_from, pair, following], axis=1)[~begins], rows.weight[~begins])
         self.log.num_rows += rows.code.size
@@ -184,7 +211,12 @@ class _Builder:
         for name, label in found.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
-                raise InvalidInputError(f"{name} {what}; give every {name} a printable name")
+                hint = "" if label else ", or leave such rows out with --missing drop"
+                raise InvalidInputError(f"{name} {what}; give every {name} a printable name{hint}")
+            if self.raw.normalise:
+                found[name] = self._spelt[name.removeprefix("next_")].setdefault(folded(label), label)
+                if found[name] != label:
+                    self._respelt[label] = found[name]
         state = self._state_code.setdefault(found["state"], len(self._state_code))
         action = self._action_code.setdefault(found["action"], len(self._action_code))
         following = self._state_code.setdefault(found["next_state"], len(self._state_code))
@@ -195,7 +227,7 @@ class _Builder:
         """Merge the moments of a chunk, and keep its readings where they were asked for."""
         log, size = self.log, len(self._pair_code)
         old = log.count.size
-        log.first_row = np.concatenate([log.first_row, rows.first_row + _first_places(pair, size)[old:]])
+        log.first_row = np.concatenate([log.first_row, rows.line[_first_places(pair, size)[old:]]])
         if log.readings is not None:
             order = np.argsort(pair, kind="stable")
             present, start = np.unique(pair[order], return_index=True)
@@ -221,12 +253,16 @@ class _Builder:
         last_state, last_episode, last_ended, last_following = self._before
         episode, ended = rows.episode, rows.ended
         continues = np.concatenate([[last_following], following[:-1]]) == state
+        goes_on = np.ones(state.size, dtype=bool)
         if episode is not None:
             same = last_episode == episode[0] and last_state >= 0
-            continues &= np.concatenate([[same], episode[1:] == episode[:-1]])
+            goes_on &= np.concatenate([[same], episode[1:] == episode[:-1]])
         if ended is not None:
-            continues &= ~np.concatenate([[last_ended], ended[:-1]])
-        begun = np.bincount(state[~continues])
+            goes_on &= ~np.concatenate([[last_ended], ended[:-1]])
+        if episode is not None and rows.begins is None:
+            self.log.num_gaps += int(np.sum(goes_on & ~continues))
+        continues &= goes_on
+        begun = np.bincount(state[~continues if rows.begins is None else rows.begins])
         for code in np.flatnonzero(begun).tolist():
             self.log.starts[code] = self.log.starts.get(code, 0.0) + float(begun[code])
         self._before = (

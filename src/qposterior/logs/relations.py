@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.logs.columns import LABELS, ColumnNames, Columns, LogError
+from qposterior.logs.columns import LABELS, ColumnNames, LogError
 from qposterior.logs.text import LONGEST_LINE, NOT_UTF8, TextFile, look_at
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Relation:
     kinds: dict[str, str]  # our name → SQL type
     text: TextFile | None = None
     header: list[str]  # every column of the log
+    is_cost: bool = False  # rewards count with the other sign
+    starts: tuple[tuple[int, object], ...] = ()  # of rows joined from files: how many lie before each, and its name
 
     @property
     def unread(self) -> list[str]:
@@ -56,6 +60,13 @@ class Relation:
         """The number of the first row: the header of a CSV file is row 1."""
         return 1 if self.text is None else 2
 
+    def error(self, message: str, row: int) -> LogError:
+        """Return the error that names a row, and its file where there are several."""
+        before, name = max(
+            (start for start in self.starts if start[0] < row), key=itemgetter(0), default=(0, self.name)
+        )
+        return LogError(name, message, row - before)
+
     def labels(self, most: int) -> str:
         """Return the labels of a row as one text, cut where it has more than `most` characters."""
         between = f", '{BETWEEN}', "
@@ -63,8 +74,14 @@ class Relation:
         return f"CASE WHEN strlen({text}) > {most} THEN left({text}, {most + 1}) ELSE {text} END"
 
     def values(self) -> Iterator[str]:
-        """Yield what is read beside the labels: numbers, truths (2 is neither), episodes, whether a row is ragged."""
-        yield from (f"{self.number(name)} AS {name}" for name in ("reward", "weight") if name in self.names)
+        """Yield what is read beside the labels: numbers, truths (2 is neither), episodes, whether a row is ragged.
+
+        Of rows that are not in the order of a file also their numbers, and whether an episode begins with them.
+        """
+        yield f"{'-' if self.is_cost else ''}{self.number('reward')} AS reward"
+        if "weight" in self.names:
+            yield f"{self.number('weight')} AS weight"
+        yield from (name for name in ("line", "begins") if name in self.places)
         if "terminated" in self.names:
             word = f"lower({self._trimmed('terminated')})"
             yield f"CASE WHEN {word} IN {TRUE} THEN 1 WHEN {word} IN {FALSE} THEN 0 ELSE 2 END AS terminated"
@@ -105,22 +122,27 @@ def relation_of_file(connection: duckdb.DuckDBPyConnection, path: Path, columns:
     if not path.exists():
         raise LogError(path, "there is no such file")
     if not path.is_file():
-        raise LogError(path, "is a directory, a pipe or a device; give a file")
+        raise LogError(path, "is a pipe or a device; give a file")
     if path.suffix.lower() in (".parquet", ".pq"):
         return _parquet(connection, path, columns)
     return _csv(path, columns)
 
 
-def relation_of_table(connection: duckdb.DuckDBPyConnection, table: pd.DataFrame, columns: Columns) -> Relation:
-    """Return the relation of a table in memory: whole and floating numbers as they are, anything else as text."""
+def relation_of_table(connection: duckdb.DuckDBPyConnection, table: Any, columns: ColumnNames) -> Relation:
+    """Return the relation of a pandas or Polars frame: numbers as they are, anything else as text."""
     import pandas as pd
 
     header = [str(column) for column in table.columns]
     names = columns.present("table", header)
+    if not hasattr(table, "iloc"):  # Polars, whose columns have names of their own
+        table = pd.DataFrame({name: table[name].to_numpy() for name in dict.fromkeys(names.values())})
+        header = [str(column) for column in table.columns]
     plain = pd.DataFrame({ours: _plain(table.iloc[:, header.index(theirs)]) for ours, theirs in names.items()})
     connection.register("log", plain)
     kinds = _kinds(connection, "log", [])
-    return Relation(name="table", table="log", names=names, places={n: n for n in names}, kinds=kinds, header=header)
+    return Relation(
+        name="table", table="log", names=names, places={n: f'"{n}"' for n in names}, kinds=kinds, header=header
+    )
 
 
 def _plain(column: pd.Series) -> pd.Series:
@@ -194,8 +216,11 @@ def _literal(path: Path) -> str:
 
 
 @contextmanager
-def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory that writes, loads and fetches nothing; its errors become a line about the log."""
+def connected(name: object, *, may_spill: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a database in memory that loads and fetches nothing; its errors become a line about the log.
+
+    It writes nothing either, unless it may spill what does not fit into memory to a folder that is removed.
+    """
     import duckdb
 
     config: dict[str, Any] = {
@@ -207,7 +232,10 @@ def connected(name: object) -> Iterator[duckdb.DuckDBPyConnection]:
         "python_enable_replacements": False,
     } | ({} if THREADS is None else {"threads": THREADS})
     try:
-        with duckdb.connect(":memory:", config=config) as connection:
+        with ExitStack() as stack:
+            if may_spill:
+                config["temp_directory"] = stack.enter_context(TemporaryDirectory(prefix="qposterior-"))
+            connection = stack.enter_context(duckdb.connect(":memory:", config=config))
             # A progress bar would be written to stdout; in a notebook without widgets it is off and cannot be set.
             [(has_bar,)] = connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
             if has_bar:

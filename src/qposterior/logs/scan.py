@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qposterior.logs.columns import LogError, quoted
+from qposterior.logs.columns import quoted
 from qposterior.logs.relations import Relation, too_many_cells
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
@@ -29,13 +29,14 @@ LONGEST_LABELS = 3000
 class Rows:
     """Consecutive rows of a log."""
 
-    first_row: int
     code: IntArray  # (N,)  which of the `labels` a row has
     labels: list[str]  # state, action and successor as one text; those of all rows so far
     reward: FloatArray  # (N,)
     weight: FloatArray  # (N,)
     ended: BoolArray | None  # (N,)
     episode: Any  # (N,)  names, or None
+    line: IntArray  # (N,)  the numbers of the rows in their file
+    begins: BoolArray | None  # (N,)  whether an episode begins with a row, where that is known
 
 
 def scan(connection: duckdb.DuckDBPyConnection, relation: Relation) -> Generator[Rows]:
@@ -48,7 +49,8 @@ def scan(connection: duckdb.DuckDBPyConnection, relation: Relation) -> Generator
     for table in _of_equal_size(_with_codes(result, labels)):
         _check(connection, relation, table, first_row=row)
         yield Rows(
-            first_row=row,
+            line=table.get("line", np.arange(row, row + table["labels"].size)),
+            begins=table.get("begins"),
             code=table["labels"],
             labels=labels,
             reward=table["reward"],
@@ -96,11 +98,13 @@ def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, table: dic
     }
     for name, breaks in rules.items():
         if name in table and (is_wrong := breaks(table[name])).any():
-            row = first_row + int(np.argmax(is_wrong))
+            first = int(np.argmax(is_wrong))
+            row = first_row + first
             place = "*" if name == "is_ragged" else f"{relation.places[name]}::VARCHAR"
             query = f"SELECT {place} FROM {relation.table} LIMIT 1 OFFSET {row - relation.first_row}"
             cells = connection.execute(query, relation.parameters).fetchone() or (None,)
-            raise LogError(relation.name, _what_is_wrong(name, relation.names.get(name, ""), cells), row)
+            line = int(table["line"][first]) if "line" in table else row
+            raise relation.error(_what_is_wrong(name, relation.names.get(name, ""), cells), line)
 
 
 def _what_is_wrong(name: str, theirs: str, cells: tuple[Any, ...]) -> str:

@@ -9,6 +9,7 @@ from qposterior.errors import InvalidInputError
 from qposterior.settings import check_settings, setting
 
 if TYPE_CHECKING:
+    from qposterior.logs.raw import RawRows
     from qposterior.model.model_prior import ModelPrior
     from qposterior.model.noise import Noise
     from qposterior.model.prior import BoundedPrior, GaussianPrior
@@ -22,6 +23,14 @@ RISK = "What the recommended policy is best at: its mean value, or that of the w
 CAUTIOUS = "Leave the usual action of a state only where another is better with probability P, such as 0.95."
 ACTIONS = """seen: those tried in the state; all: also those tried elsewhere, predicted and never recommended. all for
 method model, else seen."""
+READING = ("next_from", "outcome", "cost", "missing", "normalise")
+"""The settings that say how rows become those of a log."""
+
+NEXT_FROM = """Build next_state and the ends of episodes: the rows of each ID follow each other in the order of ORDER
+(numbers, or times like 2024-03-01 14:30); without ORDER as in the file."""
+OUTCOME = "With --next-from: the column that says in the last row of each ID how it ended."
+MISSING = "Rows with missing cells (empty, NA, null, …): leave them out, or fail and say where they are."
+NORMALISE = "Take labels that differ only in case or blanks for one."
 PRIOR = """model:alike=… (method model), gaussian:scale=… or bounded:upper=… (method q); chosen unless given."""
 
 
@@ -45,6 +54,11 @@ class FitSettings:
     risk: str = setting("mean", RISK, metavar="mean|cvar:SHARE")
     cautious: float | None = setting(None, CAUTIOUS, interval="(0, 1)", metavar="P")
     seed: int = setting(0, least=0)
+    next_from: str | None = setting(None, NEXT_FROM, flag="--next-from", metavar="ID[,ORDER]")
+    outcome: str | None = setting(None, OUTCOME, metavar="COLUMN")
+    cost: bool = setting(False, "Rewards are costs: the smaller the better.")
+    missing: str | None = setting(None, MISSING, called="what is done with missing cells", choices=("drop", "fail"))
+    normalise: bool = setting(False, NORMALISE)
 
     def __post_init__(self) -> None:
         from qposterior.checks import check_list, check_type, shown
@@ -61,6 +75,7 @@ class FitSettings:
         if self.noise is not None:
             check_type("noise", self.noise, Noise)
         Risk.parse(self.risk)
+        _ = self.raw
         self._check_together()
 
     def _check_together(self) -> None:
@@ -73,6 +88,15 @@ class FitSettings:
             raise InvalidInputError(f'this noise is for method "q", not for {method!r}; leave one of them out')
         if method == "q" and (self.risk != "mean" or self.cautious is not None):
             raise InvalidInputError('risk and cautious need draws of the model; leave method="q" out')
+
+    @property
+    def raw(self) -> RawRows:
+        """How rows become those of a log."""
+        from qposterior.logs.raw import RawRows
+
+        return RawRows.parse(
+            self.next_from, outcome=self.outcome, cost=self.cost, missing=self.missing, normalise=self.normalise
+        )
 
     @property
     def _method_of_prior(self) -> str | None:

@@ -1,0 +1,218 @@
+"""A look at a log before it is fitted: its columns, what would be read, and what one should know of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qposterior.checks import check_path
+from qposterior.logs.choices import choose
+from qposterior.logs.columns import Columns, LogError, folded
+from qposterior.logs.raw import is_missing, is_time
+from qposterior.logs.read import Log, read_log
+from qposterior.logs.relations import Relation, connected, relation_of_file
+from qposterior.logs.settings import FitSettings
+from qposterior.logs.sources import files_of
+from qposterior.world.arrays import IntArray, sum_by
+
+if TYPE_CHECKING:
+    import duckdb
+
+NUM_EXAMPLES, LONGEST_EXAMPLE = 3, 24
+
+NAMES = {
+    "state": ("state", "status", "stage", "condition", "situation", "phase", "position"),
+    "action": ("action", "decision", "treatment", "arm", "choice", "intervention", "offer", "move"),
+    "reward": ("reward", "revenue", "profit", "gain", "payoff", "value", "return", "score", "cost", "costs", "price"),
+    "next_state": ("nextstate", "newstate", "stateafter", "successor"),
+}
+"""What columns are often called, folded and without `_`."""
+
+COSTS = ("cost", "costs", "price", "expense")
+IDS = ("id", "episode", "patient", "customer", "user", "machine", "case", "session", "subject", "client", "unit")
+ORDERS = ("timestamp", "time", "date", "datetime", "when", "step", "t", "day", "week", "visit", "seq", "order")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFacts:
+    """What is in a column of a file."""
+
+    name: str
+    kind: str  # numbers, times or labels
+    distinct: int  # approximately
+    missing: int
+    examples: list[str]  # the most frequent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a look at a log has found."""
+
+    source: str
+    num_files: int
+    num_rows: int
+    columns: list[ColumnFacts]  # of the first file
+    log: Log | None = field(repr=False)  # None: it cannot be read as it is
+    problem: str | None  # why not
+    words: list[str]  # what would be inferred
+    guess: list[str]  # options that might make a log of it, from the names of its columns
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the log holds, by name."""
+        return {} if self.log is None else facts_of(self.log)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data."""
+        return {
+            "source": self.source,
+            "files": self.num_files,
+            "rows": self.num_rows,
+            "columns": [asdict(column) for column in self.columns],
+            "log": self.facts,
+            "problem": self.problem,
+            "words": self.words,
+            "guess": self.guess,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _AllColumns:
+    """Every column, under its own name."""
+
+    required: set[str] = field(default_factory=set)
+
+    def present(self, path: object, header: list[str]) -> dict[str, str]:
+        """Return them."""
+        return {name: name for name in header}
+
+
+def inspect_log(source: str | Path, *, columns: Columns | None = None, settings: FitSettings | None = None) -> Preview:
+    """Return what a log holds and how it would be read; what is wrong with it is a finding, not an error."""
+    path, settings = check_path("source", source), settings or FitSettings()
+    files = files_of(path)
+    with connected(path) as connection:
+        relations = [relation_of_file(connection, file, _AllColumns()) for file in files]
+        numbers = [_number_of_rows(connection, relation) for relation in relations]
+        facts = _columns(connection, relations[0])
+    log, problem, words = None, None, list[str]()
+    try:
+        log = read_log(path, columns=columns, raw=settings.raw)
+        words = choose(log, settings, path=path).words
+    except LogError as error:
+        problem = str(error)
+    return Preview(
+        source=str(path),
+        num_files=len(files),
+        num_rows=sum(numbers),
+        columns=facts,
+        log=log,
+        problem=problem,
+        words=words,
+        guess=_guess(facts) if log is None else [],
+    )
+
+
+def facts_of(log: Log) -> dict[str, Any]:
+    """Return what a log holds, as plain data: states and actions by how often, what is untried, loops, gaps."""
+    acting = np.flatnonzero(log.acting)
+    tried, possible = log.pairs.shape[0], acting.size * len(log.actions)
+    weight = float(log.count.sum())
+    successors = np.bincount(log.moves[:, 0], minlength=tried)
+    return {
+        "rows": log.num_rows,
+        "episodes": log.num_episodes,
+        "states": _counted(log.states, log.pairs[:, 0], log.count),
+        "actions": _counted(log.actions, log.pairs[:, 1], log.count),
+        "pairs_tried": tried,
+        "pairs_never_tried": possible - tried,
+        "tried_once": int(np.sum(log.count == 1)),
+        "reward_lowest": float(log.reward_low.min()),
+        "reward_mean": float(log.count @ log.reward_mean / weight) if weight else None,
+        "reward_highest": float(log.reward_high.max()),
+        "pairs_with_several_successors": int(np.sum(successors > 1)),
+        "states_on_loops": _num_looping(log),
+        "never_decided_in": [log.states[s] for s in np.flatnonzero(~log.acting)],
+        "gaps": log.num_gaps,
+    }
+
+
+def _counted(labels: list[str], codes: IntArray, count: Any) -> dict[str, float]:
+    """Return how often each label occurs, the most frequent first."""
+    total = sum_by(codes, count, len(labels))
+    return {labels[i]: float(total[i]) for i in np.argsort(-total, kind="stable") if total[i] > 0.0}
+
+
+def _num_looping(log: Log) -> int:
+    """Return how many states one can come back to."""
+    import scipy.sparse as sp
+    from scipy.sparse.csgraph import connected_components
+
+    source, target, size = log.pairs[log.moves[:, 0], 0], log.moves[:, 1], len(log.states)
+    graph = sp.coo_array((np.ones(source.size), (source, target)), shape=(size, size)).tocsr()
+    _, component = connected_components(graph, connection="strong")
+    return int(np.sum((np.bincount(component)[component] > 1) | (graph.diagonal() > 0.0)))
+
+
+def _number_of_rows(connection: duckdb.DuckDBPyConnection, relation: Relation) -> int:
+    [(number,)] = connection.execute(f"SELECT count(*) FROM {relation.table}", relation.parameters).fetchall()
+    return int(number)
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[ColumnFacts]:
+    """Return what is in each column of a file, in one scan."""
+    queries = []
+    for place in relation.places.values():
+        text = f"trim({place}::VARCHAR, ' \t')"
+        there = f"NOT {is_missing(text)}"
+        queries += [
+            f"count(*) FILTER ({is_missing(text)})",
+            f"approx_count_distinct({text}) FILTER ({there})",
+            f"approx_top_k(left({text}, {LONGEST_EXAMPLE + 1}), {NUM_EXAMPLES}) FILTER ({there})",
+            f"bool_and(TRY_CAST({text} AS DOUBLE) IS NOT NULL) FILTER ({there})",
+            f"bool_and({is_time(text)}) FILTER ({there})",
+        ]
+    [numbers] = connection.execute(f"SELECT {', '.join(queries)} FROM {relation.table}", relation.parameters).fetchall()
+    facts = []
+    for j, name in enumerate(relation.places):
+        missing, distinct, examples, are_numbers, are_times = numbers[5 * j : 5 * j + 5]
+        facts.append(
+            ColumnFacts(
+                name=name,
+                kind="numbers" if are_numbers else "times" if are_times else "labels",
+                distinct=int(distinct),
+                missing=int(missing),
+                examples=[
+                    one if len(one) <= LONGEST_EXAMPLE else f"{one[:LONGEST_EXAMPLE]}…" for one in examples or []
+                ],
+            )
+        )
+    return facts
+
+
+def _guess(columns: list[ColumnFacts]) -> list[str]:
+    """Return options that name the columns of a log, as far as their names tell."""
+
+    def called(names: tuple[str, ...], kinds: tuple[str, ...] = ("numbers", "times", "labels")) -> str | None:
+        plain = {column.name: folded(column.name).replace("_", "") for column in columns if column.kind in kinds}
+        exact = [name for wanted in names for name, text in plain.items() if text == wanted]
+        parts = [c.name for w in names for c in columns if c.kind in kinds and w in folded(c.name).split("_")]
+        return next(iter([*exact, *parts]), None)
+
+    found = {
+        ours: called(names, ("numbers",) if ours == "reward" else ("labels", "numbers"))
+        for ours, names in NAMES.items()
+    }
+    options = [f"--column {ours}={theirs}" for ours, theirs in found.items() if theirs not in (None, ours)]
+    if found["reward"] is not None and set(folded(found["reward"]).split("_")) & set(COSTS):
+        options.append("--cost")
+    if found["next_state"] is None:
+        times = [column.name for column in columns if column.kind == "times"]
+        key, order = called(IDS), called(ORDERS, ("times",)) or next(iter(times), called(ORDERS, ("numbers",)))
+        options += [] if key is None else [f"--next-from {key}" + (f",{order}" if order else "")]
+    if any(column.missing for column in columns if column.name in found.values()):
+        options.append("--missing drop")
+    return options

@@ -1,0 +1,310 @@
+"""Raw logs: the rows of individuals, in the order of a column, become decisions with successors.
+
+DuckDB does it on a temporary table of the columns that are needed. Rows keep the number that they have in their file,
+so that what is wrong is named as in any log. Successors are built before rows with missing cells are left out: a row
+that is left out does not make its neighbours follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from qposterior.errors import InvalidInputError
+from qposterior.logs.columns import LABELS, Columns, LogError, check_that_columns_differ, missing_column, quoted
+from qposterior.logs.relations import TRUE, Relation
+
+if TYPE_CHECKING:
+    import duckdb
+
+END = "(end)"
+"""The state in which an episode ends whose last row does not say how."""
+
+MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null")
+"""Cells that say nothing, in any case. `none` is not among them: actions that do nothing are called so."""
+
+NEEDED = {"key": "whose", "order": "stamp", "state": "state", "action": "action", "reward": "reward"}
+"""Columns without which a row says nothing, and what they are called in the table."""
+
+MOST_NAMED = 10
+"""Rows with missing cells that are named."""
+
+TIME = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?Z?"
+"""Dates and times; DuckDB would take more, and pass over an offset or PM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawRows:
+    """How the rows of a file become those of a log."""
+
+    key: str | None = None  # the column that says whose row it is; None: rows have their successors
+    order: str | None = None  # the column by which the rows of each are ordered; None: as they stand in the file
+    outcome: str | None = None  # the column that says in the last row of each how it ended
+    cost: bool = False  # rewards are costs
+    missing: str | None = None  # "drop" rows with missing cells, or "fail"; None: what is missing is met while reading
+    normalise: bool = False  # labels that differ only in case or blanks are one
+
+    @classmethod
+    def parse(cls, next_from: str | None, **others: Any) -> RawRows:
+        """Return the same from ``"ID"`` or ``"ID,ORDER"``."""
+        names = [] if next_from is None else [name.strip() for name in str(next_from).split(",")]
+        if len(names) > 2 or not all(names):
+            raise InvalidInputError(
+                "next_from must name one column or two, ID or ID,ORDER, such as patient_id,timestamp, got "
+                f"{quoted(str(next_from))}"
+            )
+        key, order = (*names, None, None)[:2]
+        raw = cls(key=key, order=order, **others)
+        if raw.outcome is not None and raw.key is None:
+            raise InvalidInputError("an outcome stands in the last row of each individual: give next_from=ID,ORDER too")
+        return raw
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows are scanned as they stand."""
+        return self.key is None and self.missing is None
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """The columns of a log that are built."""
+        return () if self.key is None else ("next_state", "episode")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns that are read beside those of a log."""
+        given = {"key": self.key, "order": self.order, "outcome": self.outcome}
+        return {ours: theirs for ours, theirs in given.items() if theirs is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawColumns:
+    """The columns of a raw log: those of a log, less what is built, with those it is built from."""
+
+    columns: Columns
+    raw: RawRows
+
+    @property
+    def required(self) -> set[str]:
+        """The names in the file of the columns without which nothing can be read."""
+        built = {getattr(self.columns, name) for name in self.raw.built}
+        return (self.columns.required - built) | set(self.raw.named.values())
+
+    def present(self, path: object, header: list[str]) -> dict[str, str]:
+        """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
+        check_that_columns_differ(path, header)
+        for ours, theirs in self.raw.named.items():
+            if theirs not in header:
+                option = "--outcome" if ours == "outcome" else "--next-from"
+                raise missing_column(path, header, theirs, f"{option} takes columns of the log")
+        found = self.columns.present(path, header, built=self.raw.built)
+        return {name: theirs for name, theirs in found.items() if name not in self.raw.built} | self.raw.named
+
+
+def as_logs(
+    connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation], raw: RawRows
+) -> tuple[Sequence[Relation], list[str]]:
+    """Return what is scanned, one after the other, in place of the rows of files, and sentences that say what was done.
+
+    Files are joined where rows follow each other, and read one by one where they stand for themselves.
+    """
+    notes = list[str]()
+    if raw.cost:
+        notes.append(f"{quoted(relations[0].names['reward'])} is a cost: its sign was turned (--cost)")
+        relations = [replace(relation, is_cost=True) for relation in relations]
+    if raw.is_plain:
+        return relations, notes
+    whole = _joined(connection, relations)
+    needed = {name: column for name, column in NEEDED.items() if name in whole.names}
+    left_out = _LeftOut(connection, whole)
+    left_out.check(needed | ({} if raw.key is not None else {"next_state": "next_state"}), may_be=raw.missing == "drop")
+    if raw.key is not None:
+        left_out.drop({name: needed[name] for name in ("key", "order") if name in needed})
+        notes += _follow(connection, whole, raw)
+    # What a row led to is missing where the state of the next row is.
+    left_out.drop({name: name for name in ("state", "action", "reward", "next_state")})
+    return [_scanned(whole, raw)], [*notes, *left_out.words()]
+
+
+def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> Relation:
+    """Copy the columns that are needed of all files, as text, into the table `raw`; refuse ragged rows."""
+    first, starts, before = relations[0], list[tuple[int, object]](), 0
+    for relation in relations:
+        if relation.names.keys() != first.names.keys():
+            differ = ", ".join(sorted(relation.names.keys() ^ first.names.keys()))
+            raise LogError(relation.name, f"has other columns than {first.name} ({differ}); give files of one kind")
+        texts = {name: f"{place}::VARCHAR" for name, place in relation.places.items()}
+        texts |= {name: relation.label(name) for name in LABELS if name in texts}
+        cells = [f"{texts[name]} AS {NEEDED.get(name, name)}" for name in first.names]
+        line = f"row_number() OVER () + {before + relation.first_row - 1} AS line"
+        into = "INSERT INTO raw" if starts else "CREATE TEMP TABLE raw AS"
+        connection.execute(
+            f"{into} SELECT {', '.join(cells)}, {line}, {relation.is_ragged} AS is_ragged FROM {relation.table}",
+            relation.parameters,
+        )
+        starts.append((before, relation.name))
+        [(num_rows, ragged)] = connection.execute(
+            "SELECT count(*), min(line) FILTER (is_ragged) FROM raw WHERE line > ?", [before]
+        ).fetchall()
+        if ragged is not None:
+            size = len(relation.header)
+            raise relation.error(
+                f"has not as many cells as the header, which has {size}; correct the row", ragged - before
+            )
+        if relation.text is not None:
+            relation.text.check_number_of_rows(num_rows)
+        before += num_rows + relation.first_row - 1
+    return replace(first, starts=tuple(starts))
+
+
+def _scanned(whole: Relation, raw: RawRows) -> Relation:
+    """Return the relation of the rows as they are now, each individual's in their order."""
+    places = {name: NEEDED.get(name, name) for name in whole.names if name not in raw.named}
+    places |= {name: name for name in (("next_state", "terminated", "episode", "begins") if raw.key else ())}
+    return replace(
+        whole,
+        table="raw" if raw.key is None else "(SELECT * FROM raw ORDER BY began, place)",
+        parameters=[],
+        names=whole.names | {name: name for name in places if name not in whole.names},
+        places=places | {"line": "line"},
+        kinds=dict.fromkeys(places, "VARCHAR"),
+        text=None,
+    )
+
+
+def is_time(text: str) -> str:
+    """Return the condition that a text is a date or a time."""
+    return f"(regexp_full_match({text}, '{TIME}') AND TRY_CAST({text} AS TIMESTAMP) IS NOT NULL)"
+
+
+def is_missing(column: str) -> str:
+    """Return the condition that the cell of a text column says nothing."""
+    return f"lower(trim(coalesce({column}, ''), ' \t')) IN {MISSING}"
+
+
+# -- successors --------------------------------------------------------------------------------------------------------
+
+
+def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows) -> Iterator[str]:
+    """Give each row its successor, whether its episode ends with it, and whether one begins; say what was done."""
+    moment = "line" if raw.order is None else _moment(connection, whole)
+    says_ends = "terminated" in whole.names
+    ended = f"lower(trim(coalesce(terminated, ''), ' \t')) IN {TRUE}" if says_ends else "false"
+    told = "false" if raw.outcome is None else f"is_last AND NOT {is_missing('outcome')}"
+    [(num_keys,)] = connection.execute("SELECT count(DISTINCT whose) FROM raw").fetchall()
+    # The rows of one individual may just stop. Those of many stop where their episodes end, if nothing else says so.
+    stops = "true" if num_keys > 1 and raw.outcome is None and not says_ends else "false"
+    connection.execute(
+        f"""CREATE TEMP TABLE ordered AS
+        SELECT *, {ended} AS has_ended, whose AS episode, {moment} AS moment, row_number() OVER w AS place,
+               min(line) OVER (PARTITION BY whose) AS began, lead(state) OVER w AS following,
+               lead(line) OVER w IS NULL AS is_last, coalesce(lag({ended}) OVER w, true) AS begins
+        FROM raw WINDOW w AS (PARTITION BY whose ORDER BY {moment}, line)"""
+    )
+    connection.execute("DROP TABLE raw")
+    ends = f"(has_ended OR (is_last AND {stops}) OR ({told}))"
+    outcome = "NULL" if raw.outcome is None else "outcome"
+    connection.execute(
+        f"""CREATE TEMP TABLE raw AS
+        SELECT * EXCLUDE (following, has_ended{", terminated" if says_ends else ""}),
+               CASE WHEN {told} THEN {outcome} WHEN {ends} THEN '{END}' ELSE following END AS next_state,
+               CASE WHEN {ends} THEN '1' ELSE '0' END AS terminated
+        FROM ordered"""
+    )
+    connection.execute("DROP TABLE ordered")
+    [(fewest, most, ties, cut)] = connection.execute(
+        """SELECT min(size), max(size), sum(ties)::BIGINT, sum(cut)::BIGINT FROM
+        (SELECT count(*) AS size, count(*) - count(DISTINCT moment) AS ties,
+                count(*) FILTER (is_last AND terminated = '0') AS cut FROM raw GROUP BY whose)"""
+    ).fetchall()
+    connection.execute("DELETE FROM raw WHERE is_last AND terminated = '0'")
+    key, order = quoted(whole.names["key"]), quoted(whole.names.get("order", ""))
+    sizes = f"{fewest:,} rows each" if fewest == most else f"{fewest:,} to {most:,} rows each"
+    by = "in the order of the file" if raw.order is None else f"in the order of {order}"
+    yield f"successors were built from the rows of each {key}, {by} (--next-from): {num_keys:,} of them, {sizes}"
+    if raw.order is not None and ties:
+        yield f"{ties:,} rows have the same {order} as the row of their {key} before: these follow as in the file"
+    if stops == "true":
+        yield (
+            f"the last row of each {key} ends its episode, in a state called {END}; where the record only stops, mark "
+            "the true ends in a column terminated, or name the column of what came of it with --outcome"
+        )
+    if cut:
+        yield f"{_rows(cut)} left out: the last of a {key}, and nothing says what came next"
+
+
+def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
+    """Return the expression to order by: all numbers, or all dates and times as in 2024-03-01 14:30."""
+    text = "trim(stamp, ' \t')"
+    number, moment = f"TRY_CAST({text} AS DOUBLE)", f"TRY_CAST({text} AS TIMESTAMP)"
+    is_number, is_moment = f"isfinite({number}) IS TRUE", is_time(text)
+    for kind, is_kind in ((number, is_number), (moment, is_moment)):
+        [(are_all,)] = connection.execute(f"SELECT bool_and({is_kind}) FROM raw").fetchall()
+        if are_all in (True, None):
+            return kind
+    # The first that is of no kind, else the first that is not like the first row.
+    line, cell = connection.execute(
+        f"SELECT line, {text} FROM raw ORDER BY {is_number} OR {is_moment}, {is_number}, line LIMIT 1"
+    ).fetchall()[0]
+    raise whole.error(
+        f"{whole.names['order']} must be a number in all rows, or a date or time such as 2024-03-01 or 2024-03-01 "
+        f"14:30:05 (one time zone, no offset, 24 hours), got {quoted(cell)}",
+        line,
+    )
+
+
+# -- missing cells -----------------------------------------------------------------------------------------------------
+
+
+class _LeftOut:
+    """Rows with missing cells: refused, or left out and counted."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, whole: Relation) -> None:
+        self.connection, self.whole = connection, whole
+        [(self.num_rows,)] = connection.execute("SELECT count(*) FROM raw").fetchall()
+        self.lines, self.counts, self.dropped = list[int](), dict[str, int](), 0
+
+    def check(self, columns: dict[str, str], *, may_be: bool) -> None:
+        """Note the first rows with missing cells; raise where there must not be any."""
+        query = f"SELECT line FROM raw WHERE {self._any(columns)} ORDER BY line LIMIT {MOST_NAMED}"
+        self.lines = [line for (line,) in self.connection.execute(query).fetchall()]
+        if self.lines and not may_be:
+            self._count(columns)
+            raise LogError(
+                self.whole.name,
+                f"cells are missing: {self._columns()} in {self.num_rows:,} rows ({self._rows()}); correct them, or "
+                "leave these rows out with --missing drop",
+            )
+
+    def drop(self, columns: dict[str, str]) -> None:
+        """Leave out the rows in which one of the columns is missing."""
+        self._count(columns)
+        [(dropped,)] = self.connection.execute(f"DELETE FROM raw WHERE {self._any(columns)}").fetchall() or [(0,)]
+        self.dropped += dropped
+
+    def words(self) -> Iterator[str]:
+        """Yield the sentence that says what was left out."""
+        if self.dropped:
+            yield (
+                f"{self.dropped:,} of {self.num_rows:,} rows were left out for missing cells (--missing drop): "
+                f"{self._columns()}; {self._rows()}"
+            )
+
+    def _any(self, columns: dict[str, str]) -> str:
+        return " OR ".join(map(is_missing, columns.values())) or "false"
+
+    def _count(self, columns: dict[str, str]) -> None:
+        counts = ", ".join(f"count(*) FILTER ({is_missing(column)})" for column in columns.values()) or "0"
+        [numbers] = self.connection.execute(f"SELECT {counts} FROM raw").fetchall()
+        self.counts |= {name: number for name, number in zip(columns, numbers, strict=False) if number}
+
+    def _columns(self) -> str:
+        names = {"next_state": "the state of the next row"} | self.whole.names
+        return ", ".join(f"{names[name]} {number:,}" for name, number in self.counts.items())
+
+    def _rows(self) -> str:
+        return f"first in row{'s' if len(self.lines) > 1 else ''} {', '.join(map(str, self.lines))}"
+
+
+def _rows(number: int) -> str:
+    return "one row was" if number == 1 else f"{number:,} rows were"
