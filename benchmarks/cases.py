@@ -152,10 +152,37 @@ def _inventory() -> Case:
 CASES = {case.name: case for case in (MAINTENANCE, _inventory(), SUPPORT)}
 
 
+def as_exported(log: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """Return a log as a ticket system would export it: a row per step in no order, with costs, times, slips and gaps.
+
+    The last row of a ticket says how it was closed, unless it is still open.
+    """
+    rng, size = np.random.default_rng(seed), len(log)
+    step = log.groupby("episode").cumcount()
+    opened = pd.Timestamp("2026-03-02 08:00") + pd.to_timedelta(37 * log["episode"], unit="min")
+    status = [
+        label.capitalize() if slip else label for label, slip in zip(log["state"], rng.random(size) < 0.2, strict=True)
+    ]
+    cost = (-log["reward"]).map("{:.2f}".format).where(rng.random(size) > 0.02, "NA")
+    table = pd.DataFrame(
+        {
+            "ticket_id": [f"T-{1000 + episode}" for episode in log["episode"]],
+            "time": (opened + pd.to_timedelta(15 * step, unit="min")).dt.strftime("%Y-%m-%d %H:%M"),
+            "status": status,
+            "decision": log["action"],
+            "agent": rng.choice(["AB", "CK", "LM"], size),
+            "cost": cost,
+            "closed_as": log["next_state"].where(log["terminated"] == 1, ""),
+        }
+    )
+    return table.sample(frac=1.0, random_state=np.random.RandomState(seed))
+
+
 def write_logs(folder: Path = LOGS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in CASES.items():
         case.simulate(seed=0).to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+    as_exported(SUPPORT.simulate(seed=1), seed=1).to_csv(folder / "tickets.csv", index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,13 @@ class LogProblem:
 def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProblem:
     """Return the problem that a log stands for: what the settings leave out is inferred, each by a rule below."""
     method = settings.chosen_method
-    words = [*log.notes, *_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
+    words = [
+        *log.notes,
+        *_slips("states", log.states),
+        *_slips("actions", log.actions),
+        *_gaps(log),
+        *_unread_columns(log),
+    ]
     is_goal, why = _goals(log, settings, path)
     words += [*why, METHOD_WORDS[method]]
     rewards, why = _rewards(log, settings, path)
@@ -133,6 +139,15 @@ def _slips(kind: str, labels: list[str]) -> Iterator[str]:
                 f"the {kind} {names} differ only in case or blanks: they are kept apart; if one of them is a slip, "
                 "--normalise takes them for one"
             )
+
+
+def _gaps(log: Log) -> Iterator[str]:
+    """Yield a warning of rows that are not where the row before them led."""
+    if log.num_gaps:
+        yield (
+            f"{log.num_gaps:,} rows begin elsewhere than the row before them ended, in the same episode: each counts as "
+            "the start of another; are rows missing or out of order?"
+        )
 
 
 def _unread_columns(log: Log) -> Iterator[str]:

@@ -33,6 +33,7 @@ NAMES = {
 
 COSTS = ("cost", "costs", "price", "expense")
 IDS = ("id", "episode", "patient", "customer", "user", "machine", "case", "session", "subject", "client", "unit")
+OUTCOMES = ("outcome", "closed", "discharged", "ended", "result")
 ORDERS = ("timestamp", "time", "date", "datetime", "when", "step", "t", "day", "week", "visit", "seq", "order")
 
 
@@ -212,7 +213,10 @@ def _guess(columns: list[ColumnFacts]) -> list[str]:
     if found["next_state"] is None:
         times = [column.name for column in columns if column.kind == "times"]
         key, order = called(IDS), called(ORDERS, ("times",)) or next(iter(times), called(ORDERS, ("numbers",)))
-        options += [] if key is None else [f"--next-from {key}" + (f",{order}" if order else "")]
+        if key is not None:
+            outcome = called(OUTCOMES, ("labels",))
+            options.append(f"--next-from {key}" + (f",{order}" if order else ""))
+            options += [] if outcome is None else [f"--outcome {outcome}"]
     if any(column.missing for column in columns if column.name in found.values()):
         options.append("--missing drop")
     return options
