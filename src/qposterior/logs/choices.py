@@ -145,8 +145,8 @@ def _gaps(log: Log) -> Iterator[str]:
     """Yield a warning of rows that are not where the row before them led."""
     if log.num_gaps:
         yield (
-            f"{log.num_gaps:,} rows begin elsewhere than the row before them ended, in the same episode: each counts as the"
-            " start of another; are rows missing or out of order?"
+            f"{log.num_gaps:,} rows begin elsewhere than the row before them ended, in the same episode: each counts "
+            "as the start of another; are rows missing or out of order?"
         )
 
 
