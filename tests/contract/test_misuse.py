@@ -17,7 +17,8 @@ from qposterior.model.rows import DirichletRows
 from qposterior.world.transitions import TransitionTable
 
 NAN, INF = float("nan"), float("inf")
-NOT_NUMBERS = (NAN, INF, "4", None, [1.0, 2.0])
+SINGLE_NOT_NUMBERS = (NAN, INF, "4", None)
+NOT_NUMBERS = (*SINGLE_NOT_NUMBERS, [1.0, 2.0])
 NOT_POSITIVE = (*NOT_NUMBERS, 0.0, -1.0)
 NOT_COUNTS = (0, -1, 2.5, NAN, "3", None, True, [3])
 NOT_NAMES = ("no-such", "", 3, None, ["hmc"])
@@ -167,7 +168,14 @@ NOT_LISTS = (None, 3, "ab", ["a", "b", "c"], {}, [[1], [2, 3]])
 NOT_TABLES = ("table", None, [[1, 2], [3]], np.array([["a", "b"], ["c", "d"]]))
 
 TABLE = {
-    qp.GaussianPrior: ({}, {"mean": NOT_NUMBERS, "scale": NOT_POSITIVE}),
+    qp.GaussianPrior: (
+        {},
+        {
+            "mean": (*SINGLE_NOT_NUMBERS, [1.0, NAN], [[1.0]], ["a"]),  # one number, or one for each pair
+            "scale": (*SINGLE_NOT_NUMBERS, 0.0, -1.0, [1.0, 0.0], [[1.0]], [INF]),
+            "growth": (*NOT_NUMBERS, 0.5),
+        },
+    ),
     qp.BoundedPrior: (
         {},
         {

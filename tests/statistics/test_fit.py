@@ -77,7 +77,7 @@ def test_json_has_the_names_that_are_promised(found):
 
 def test_a_deterministic_log_has_the_exact_answer():
     sea = qp.make_environment("deep-sea", depth=4)
-    agent = qp.make_agent("abrl", sea, horizon=3, seed=0)
+    agent = qp.make_agent("abrl-iid", sea, horizon=3, seed=0)
     run = qp.explore(agent, sea, episodes=9, seed=0)
     log = pd.DataFrame(
         run.transitions, columns=["seed", "episode", "step", "state", "action", "reward", "next_state", "terminated"]
