@@ -13,11 +13,11 @@ import pandas as pd
 
 from qposterior.errors import InvalidInputError
 from qposterior.experiments.compare import Comparison, run_grid, show_runs
-from qposterior.experiments.run_directory import versions
 from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import OTHER_COLOUR, import_pyplot, save_figure, tidy
 from qposterior.storage import read_record, reading, write_atomically, write_record
+from qposterior.versions import versions
 from qposterior.world.arrays import FloatArray
 
 Value = TypeVar("Value")

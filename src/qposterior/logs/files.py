@@ -11,7 +11,6 @@ import numpy as np
 
 from qposterior.checks import check_count, check_floats, check_indices, check_path, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
-from qposterior.experiments.run_directory import versions
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import canonical_label, numbered
@@ -29,6 +28,7 @@ from qposterior.storage import (
     write_atomically,
     write_record,
 )
+from qposterior.versions import versions
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import FloatArray, IntArray
 
