@@ -16,7 +16,7 @@ from qposterior.cli.main import cli
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import choose
 from qposterior.logs.files import save_fit
-from qposterior.logs.read import log_of_table
+from qposterior.logs.read import read_log
 from qposterior.logs.settings import FitSettings
 from qposterior.report.fit_report import state_summary, write_fit_report
 
@@ -98,7 +98,7 @@ def frozen_lake_log(readings, seed):
 
 
 def test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks(tmp_path):
-    log = log_of_table(frozen_lake_log(5, 0))
+    log = read_log(frozen_lake_log(5, 0))
     for discount, is_free in ((0.98, True), (1.0, False)):
         chosen = choose(log, FitSettings(method="q", discount=discount))
         draws = np.random.default_rng(0).normal(size=(200, chosen.seen.space.num_pairs))

@@ -22,7 +22,7 @@ from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, LogProblem, choose
 from qposterior.logs.columns import Columns, LogError, numbered
 from qposterior.logs.policy_file import read_policy
-from qposterior.logs.read import Log, log_of_table, read_log
+from qposterior.logs.read import Log, read_log
 from qposterior.logs.settings import FitSettings
 from qposterior.logs.value import visits, worth_of_readings
 from qposterior.model.bootstrap import bootstrap_models
@@ -313,8 +313,7 @@ def fit(
     is_table = hasattr(source, "columns")
     if not is_table and not isinstance(source, str | Path):
         raise InvalidInputError(f"source must be the path of a file or a pandas DataFrame, got {shown(source)}")
-    read_fn: Any = log_of_table if is_table else read_log
-    log = read_fn(source, columns=columns, keep_readings=heavy, before=before)
+    log = read_log(source, columns=columns, keep_readings=heavy, before=before)
     name = "table" if is_table else str(source)
     chosen = choose(log, settings, path=name)
     given = _read_policies(policies or {}, chosen)

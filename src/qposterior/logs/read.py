@@ -96,34 +96,24 @@ class Log:
 
 
 def read_log(
-    path: str | Path,
+    source: str | Path | pd.DataFrame,
     *,
     columns: Columns | None = None,
     keep_readings: bool = False,
     before: Log | None = None,
 ) -> Log:
-    """Return the sums of a CSV (comma, semicolon or tab; gzip) or Parquet file, read in one pass.
+    """Return the sums of a CSV (comma, semicolon or tab; gzip) or Parquet file, read in one pass, or of a table.
 
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
     `before`: the sums of an earlier log, to which this one is added.
     """
-    path = Path(path)
+    names, builder = columns or Columns(), _Builder(keep_readings=keep_readings, before=before)
+    if not isinstance(source, str | Path):
+        with connected("table") as connection:
+            return builder.add_all(connection, relation_of_table(connection, source, names))
+    path = Path(source)
     with connected(path) as connection:
-        relation = relation_of_file(connection, path, columns or Columns())
-        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
-
-
-def log_of_table(
-    table: pd.DataFrame,
-    *,
-    columns: Columns | None = None,
-    keep_readings: bool = False,
-    before: Log | None = None,
-) -> Log:
-    """Return the sums of a table in memory with the columns of a log."""
-    with connected("table") as connection:
-        relation = relation_of_table(connection, table, columns or Columns())
-        return _Builder(keep_readings=keep_readings, before=before).add_all(connection, relation)
+        return builder.add_all(connection, relation_of_file(connection, path, names))
 
 
 class _Builder:
