@@ -143,14 +143,14 @@ class _Builder:
         return log
 
     def _add(self, rows: Rows, name: object) -> None:
-        found = []
+        codes = []
         for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
             try:
-                found.append(self._code(rows.labels[code]))
+                codes.append(self._code(rows.labels[code]))
             except InvalidInputError as error:
                 row = rows.first_row + int(np.argmax(rows.code == code))
                 raise LogError(name, str(error), row) from None
-        self._codes = np.concatenate([self._codes, np.array(found, dtype=np.int64).reshape(-1, 4)])
+        self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64).reshape(-1, 4)])
         state, following, pair, move = (self._codes[:, j][rows.code] for j in range(4))
         self._add_rewards(pair, rows)
         self._add_moves(move, rows)
@@ -170,14 +170,14 @@ class _Builder:
         cells = labels.split(BETWEEN)
         if len(cells) != len(LABELS):
             raise InvalidInputError("a label has a control character; give it a printable name")
-        found = dict(zip(LABELS, map(canonical_label, cells), strict=True))
-        for name, label in found.items():
+        label_of = dict(zip(LABELS, map(canonical_label, cells), strict=True))
+        for name, label in label_of.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
                 raise InvalidInputError(f"{name} {what}; give every {name} a printable name")
-        state = self._state_code.setdefault(found["state"], len(self._state_code))
-        action = self._action_code.setdefault(found["action"], len(self._action_code))
-        following = self._state_code.setdefault(found["next_state"], len(self._state_code))
+        state = self._state_code.setdefault(label_of["state"], len(self._state_code))
+        action = self._action_code.setdefault(label_of["action"], len(self._action_code))
+        following = self._state_code.setdefault(label_of["next_state"], len(self._state_code))
         pair = self._pair_code.setdefault((state, action), len(self._pair_code))
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 
