@@ -182,12 +182,12 @@ class Method:
 def model_posterior(log: Log, num: int, rng: np.random.Generator) -> Draws:
     """The hierarchical posterior of the model, the default of `fit`."""
     from qposterior.logs.choices import choose
-    from qposterior.logs.read import log_of_table
+    from qposterior.logs.read import read_log
     from qposterior.logs.settings import FitSettings
     from qposterior.model.model_prior import ModelPrior
     from qposterior.model.solve_models import solve_ending
 
-    chosen = choose(log_of_table(log.frame), FitSettings(discount=log.discount))
+    chosen = choose(read_log(log.frame), FitSettings(discount=log.discount))
     models = ModelPrior().draw_from(chosen.seen.sums(), num, rng)
     space = chosen.seen.space
     if space.discount == 1.0:  # what `fit` leaves out

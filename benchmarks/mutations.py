@@ -64,10 +64,17 @@ class Mutation:
     def in_kernel(self) -> bool:
         return "kernels" in self.file
 
+    def applied_in(self, source: Path) -> str:
+        """Return the mutated text of the file below `source`, where the text to replace stands exactly once."""
+        text = (source / "qposterior" / self.file).read_text()
+        if (times := text.count(self.old)) != 1:
+            raise ValueError(f"{self.file} has {self.old!r} {times} times instead of once")
+        return text.replace(self.old, self.new)
+
 
 MUTATIONS = [
     Mutation(CHARTS, "if not np.array_equal(self.layout.observed, self.seen.observed_pairs):", "if False:", "tests/statistics/test_own_parts.py::test_rows_of_other_pairs_than_those_seen_are_refused"),
-    Mutation(CHARTS, "log_integrals(self.parts.layout_given,", "log_integrals(self.parts.layout,", "tests/statistics/test_own_parts.py::test_conditionals_are_those_given_the_rows_that_were_put_in"),
+    Mutation(CHARTS, "(self.parts.layout_given, prior, psi, k)", "(self.parts.layout, prior, psi, k)", "tests/statistics/test_own_parts.py::test_conditionals_are_those_given_the_rows_that_were_put_in"),
     Mutation("model/prior.py", "if any(owner is not written_for and", "if False and any(owner is not written_for and", "tests/statistics/test_own_parts.py::test_a_subclass_with_another_density_is_sampled_by_it"),
     Mutation(ANNEALED_FILE, "reach = np.where(is_possible, reach, -np.inf)", "pass", "tests/statistics/test_own_parts.py::test_a_noise_of_ones_own_with_an_edge_is_annealed_without_end_no_more"),
     Mutation(DENSITY, "gap_a, gap_b = mean[k] - theta[k],", "gap_a, gap_b = -theta[k],", DENSITIES + "test_q_density_is_prior_times_likelihood[deterministic loops-gaussian kernel-gaussian]"),
@@ -149,7 +156,7 @@ MUTATIONS = [
     Mutation(CHARTS, "jump=-log_det", "jump=log_det", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[Target-exact-gaussian-looping]"),
     Mutation(CHARTS, "grad = slope[:, self.free] * at.unit", "grad = slope[:, self.free]", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[Target-gaussian noise, learned-gaussian-looping]"),
     Mutation(CHARTS, "log_volume=np.log(unit).sum(axis=1)", "log_volume=np.zeros(x.shape[0])", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[Target-gaussian noise, learned-gaussian-looping]"),
-    Mutation(CHARTS, "        particles.pull_backs(self.parts.rows, self.parts.layout, at.psi, slope)\n", "", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[Target-exact-gaussian-looping]"),
+    Mutation(CHARTS, "        over_particles(particles.pull_backs, slope.shape[0], *given, work=slope.size)\n", "", PLAIN_TESTS + "test_both_paths_give_the_same_densities_and_gradients[Target-exact-gaussian-looping]"),
     Mutation(QUADRATURE, "* (1.0 + t**2) / (1.0 - t**2) ** 2", "/ (1.0 - t**2) ** 2", PLAIN_TESTS + "test_quadrature_gives_the_integral_of_the_gaussian_pieces[gaussian-looping]"),
     Mutation(QUADRATURE, "PANELS, NODES, DEEPEST = 16, 8, 14", "PANELS, NODES, DEEPEST = 16, 8, 2", PLAIN_TESTS + "test_quadrature_gives_the_integral_of_the_gaussian_pieces[gaussian-looping]"),
     Mutation("model/noise.py", "total, bend = self.share * total, self.share * bend", "total, bend = total, self.share * bend", PLAIN_TESTS + "test_a_blend_of_readings_is_linear_in_the_log_likelihood"),
@@ -173,7 +180,7 @@ MUTATIONS = [
     Mutation('agents/q_ensemble.py', 'jnp.where(batch["is_going_on"] > 0, following, 0.0)', 'following', 'tests/algebra/test_bootstrapped_dqn.py::test_two_training_steps_are_those_computed_by_hand'),
     Mutation('agents/q_ensemble.py', 'jnp.mean(batch["mask"] * (', 'jnp.mean((', 'tests/algebra/test_bootstrapped_dqn.py::test_two_training_steps_are_those_computed_by_hand'),
     Mutation('agents/q_ensemble.py', 'network(weights, batch["state"]) + settings.prior_scale * network(prior, batch["state"])', 'network(weights, batch["state"])', 'tests/algebra/test_bootstrapped_dqn.py::test_two_training_steps_are_those_computed_by_hand'),
-    Mutation('agents/psrl_deterministic.py', 'np.lexsort((is_met, of_layer))', 'np.lexsort((~is_met, of_layer))', 'tests/algebra/test_baselines.py::test_unseen_pairs_lead_to_unmet_states_while_there_are_some'),
+    Mutation("agents/layers.py", "np.flatnonzero(self.first == NEVER)", "np.flatnonzero(self.first != NEVER)", "tests/algebra/test_baselines.py::test_unseen_pairs_lead_to_unmet_states_while_there_are_some"),
     Mutation('experiments/statistics.py', '0.5 * (a[:, None] == b)', '1.0 * (a[:, None] == b)', 'tests/algebra/test_statistics.py::test_the_probability_to_beat_counts_ties_half_and_censored_runs_last'),
     Mutation('experiments/statistics.py', 'time=np.where(solved, times, np.inf)', 'time=times', 'tests/algebra/test_statistics.py::test_who_learns_first_is_counted_over_the_common_depths'),
     Mutation('world/moments.py', 'second=one.second + two.second + between', 'second=one.second + two.second', 'tests/algebra/test_logs.py::test_sums_are_those_of_pandas_in_one_chunk_or_many'),
@@ -212,8 +219,8 @@ MUTATIONS = [
     Mutation("agents/bayesian_q_learning.py", "(self.count[k] + 1.0) / self.count[k] * self.rate[k]", "self.rate[k]", "tests/algebra/test_baselines.py::test_bayesian_q_learning_updates_by_the_moments_of_the_return[0.8]"),
     Mutation("agents/bayesian_q_learning.py", "discount**2 * second", "discount * second", "tests/algebra/test_baselines.py::test_bayesian_q_learning_updates_by_the_moments_of_the_return[0.8]"),
     Mutation("agents/bayesian_q_learning.py", "self.rate[pairs] / (self.shape[pairs] * self.count[pairs])", "self.rate[pairs] / self.shape[pairs]", "tests/algebra/test_baselines.py::test_bayesian_q_learning_acts_with_the_probability_of_being_best"),
-    Mutation("experiments/statistics.py", "np.lexsort((~np.asarray(is_observed), times))", "np.lexsort((np.asarray(is_observed), times))", "tests/algebra/test_statistics.py::test_kaplan_meier_by_hand"),
-    Mutation("experiments/statistics.py", "survival *= 1.0 - 1.0 / at_risk", "survival -= 1.0 / len(times)", "tests/algebra/test_statistics.py::test_kaplan_meier_by_hand"),
+    Mutation("experiments/statistics.py", "right_censored(times, ~np.asarray(is_observed))", "right_censored(times, np.asarray(is_observed))", "tests/algebra/test_statistics.py::test_kaplan_meier_by_hand"),
+    Mutation("experiments/statistics.py", "half.min(initial=np.inf)", "half.max(initial=-np.inf)", "tests/algebra/test_statistics.py::test_kaplan_meier_by_hand"),
     Mutation("experiments/statistics.py", "log_ndtr(-z)", "log_ndtr(z)", "tests/algebra/test_statistics.py::test_exponents_are_recovered_with_and_without_censoring[400.0]"),
     Mutation("experiments/statistics.py", "-0.5 * z**2 - log_sd, log", "-0.5 * z**2, log", "tests/algebra/test_statistics.py::test_exponents_are_recovered_with_and_without_censoring[400.0]"),
     Mutation("experiments/statistics.py", "cut = int(0.25 * ordered.size)", "cut = round(0.25 * ordered.size)", "tests/algebra/test_statistics.py::test_the_interquartile_mean_is_scipy_s_trimmed_mean[39]"),
@@ -255,7 +262,7 @@ MUTATIONS = [
     Mutation("experiments/statistics.py", "if is_fit else np.inf)", "if is_fit else again[-1])", "tests/algebra/test_statistics.py::test_the_interval_of_an_exponent_is_that_of_least_squares_and_open_where_it_may_be_anything"),
     Mutation("experiments/compare.py", "runs = self.runs[self.runs[\"status\"] != \"failed\"]", "runs = self.runs", "tests/invariants/test_compare.py::test_failed_runs_are_left_out_of_curves_and_returns"),
     Mutation("experiments/compare.py", "prior=prior if entries[agent].takes_prior else None", "prior=prior", "tests/invariants/test_compare.py::test_settings_go_to_the_agents_that_they_are_meant_for_and_nothing_runs_twice"),
-    Mutation("experiments/metrics.py", "space.discount", "1.0", "tests/algebra/test_planning_and_metrics.py::test_random_regret_is_that_of_random_episodes[river-swim]"),
+    Mutation("experiments/metrics.py", "space.discount * mdp.transitions.expect(following)\n        updated", "mdp.transitions.expect(following)\n        updated", "tests/algebra/test_planning_and_metrics.py::test_random_regret_is_that_of_random_episodes[river-swim]"),
     Mutation("storage.py", "    os.symlink(target, temporary)\n    os.replace(temporary, path)", "    path.unlink(missing_ok=True)\n    os.symlink(target, path)", FOLDERS + "test_a_kill_at_any_change_of_the_disk_leaves_the_old_answer_or_the_new_one"),
     Mutation("logs/files.py", "if earlier and not again", "if False", FOLDERS + "test_a_log_that_has_gone_in_is_refused_under_any_name_unless_again"),
     Mutation("storage.py", "file_digest(path) != answer[\"files\"][name]", "False", FOLDERS + "test_without_symbolic_links_the_files_stand_at_the_top_and_a_mixture_is_refused"),
@@ -263,7 +270,7 @@ MUTATIONS = [
     Mutation("storage.py", "if \"sha256\" in facts and facts", "if False and facts", STORED + "test_arrays_other_than_those_that_were_saved_are_refused"),
     Mutation("storage.py", "{name} {array.dtype.str} {array.shape} ", "", STORED + "test_arrays_other_than_those_that_were_saved_are_refused"),
     Mutation("weighted_draws.py", "np.all(weights >= 0.0) and ", "", STORED + "test_a_posterior_that_cannot_be_is_refused"),
-    Mutation("experiments/store.py", "for key in {*runs, *known, *found}", "for key in runs", "tests/invariants/test_compare.py::test_a_run_that_is_not_as_it_was_written_is_named_and_run_again"),
+    Mutation("experiments/store.py", "for key in {*runs, *known, *checksums}", "for key in runs", "tests/invariants/test_compare.py::test_a_run_that_is_not_as_it_was_written_is_named_and_run_again"),
     Mutation("experiments/store.py", "if stored != list(columns)", "if False", "tests/invariants/test_compare.py::test_flipped_bytes_in_a_store_change_no_value_without_a_word"),
     Mutation("experiments/run_directory.py", "os.truncate(path, end)", "pass", "tests/invariants/test_run_directory.py::test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files"),
     Mutation("experiments/run_directory.py", "if hashlib.sha256(data).hexdigest() != digest", "if False", "tests/invariants/test_run_directory.py::test_a_damaged_run_is_named_by_report_and_run_again_by_resume"),
@@ -355,11 +362,7 @@ def is_killed(mutation: Mutation) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source)  # keeps times, and so the compiled kernels of unchanged files
-        path = source / "qposterior" / mutation.file
-        text = path.read_text()
-        if mutation.old not in text:
-            raise ValueError(f"{mutation.file} has no {mutation.old!r}")
-        path.write_text(text.replace(mutation.old, mutation.new))
+        (source / "qposterior" / mutation.file).write_text(mutation.applied_in(source))
         # Without the compiler a mutated kernel need not be compiled again.
         environment = os.environ | {"PYTHONPATH": str(source), "NUMBA_DISABLE_JIT": str(int(mutation.in_kernel))}
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutation.test]

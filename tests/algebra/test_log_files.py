@@ -24,7 +24,7 @@ from qposterior.logs import relations, scan
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, canonical_label
 from qposterior.logs.files import log_to_dict
-from qposterior.logs.read import log_of_table, read_log
+from qposterior.logs.read import read_log
 from qposterior.logs.settings import FitSettings
 
 HEADER = "state,action,reward,next_state\n"
@@ -233,7 +233,7 @@ def test_01_is_not_1_but_1_0_is(tmp_path):
     assert log.states == ["1", "2", "01", "02", "-0.0", "1.5", "1e0"]
     assert log.count.tolist() == [3.0, 1.0, 1.0]
     gaps = pd.DataFrame({"state": [1, 2], "action": "x", "reward": 0.0, "next_state": [2.0, 3.0]})
-    assert log_of_table(gaps).states == ["1", "2", "3"]
+    assert read_log(gaps).states == ["1", "2", "3"]
 
 
 def test_one_cell_too_many_or_too_few_is_named_with_its_row(tmp_path):
@@ -293,7 +293,7 @@ def test_a_weight_is_finite_and_0_or_more(tmp_path, weight):
         read_log(write(tmp_path, f"state,action,reward,next_state,weight\na,b,1,c,1\na,b,1,c,{weight}\n"))
     rows = pd.DataFrame({"state": ["a"], "action": "b", "reward": 1.0, "next_state": "c", "weight": float(weight)})
     with pytest.raises(LogError, match="row 1: weight must be"):
-        log_of_table(rows)
+        read_log(rows)
 
 
 def test_the_same_sums_on_one_thread_and_on_two(tmp_path, monkeypatch):
@@ -316,7 +316,7 @@ def test_the_same_sums_on_one_thread_and_on_two(tmp_path, monkeypatch):
         monkeypatch.setattr(relations, "THREADS", threads)
         found += [log_to_dict(read_log(tmp_path / name)) for name in ("log.csv", "log.parquet")]
         found[-1]["first_row"] = [row + 1 for row in found[-1]["first_row"]]  # no header
-    found.append(log_to_dict(log_of_table(table)) | {"first_row": found[0]["first_row"]})
+    found.append(log_to_dict(read_log(table)) | {"first_row": found[0]["first_row"]})
     assert all(log == found[0] for log in found)
     assert found[0]["states"] == list(dict.fromkeys(table[["state", "next_state"]].to_numpy().ravel().astype(str)))
 
@@ -446,10 +446,10 @@ def test_parquet_of_any_types_is_read_as_text_first(tmp_path):
 
 def test_a_table_of_any_types_is_read_like_a_file():
     good = {"state": ["a"], "action": [True], "reward": ["1.5"], "next_state": [("b", 1)]}
-    log = log_of_table(pd.DataFrame(good))
+    log = read_log(pd.DataFrame(good))
     assert (log.states, log.actions, log.reward_mean.tolist()) == (["a", "('b', 1)"], ["True"], [1.5])
     typed = pd.DataFrame(good | {"state": pd.array([1], dtype="Int64"), "action": pd.Categorical(["go"])})
-    assert (log_of_table(typed).states[0], log_of_table(typed).actions) == ("1", ["go"])
+    assert (read_log(typed).states[0], read_log(typed).actions) == ("1", ["go"])
     for wrong, wanted in (
         ({"reward": ["much"]}, "table, row 1: reward must be a number, got 'much'"),
         ({"reward": [None]}, "table, row 1: reward must be a number, got ''"),
@@ -457,19 +457,19 @@ def test_a_table_of_any_types_is_read_like_a_file():
         ({"state": []} | {name: [] for name in good}, "there are no rows"),
     ):
         with pytest.raises(LogError, match=wanted):
-            log_of_table(pd.DataFrame(good | wrong))
+            read_log(pd.DataFrame(good | wrong))
 
 
 def test_labels_that_differ_only_in_case_or_blanks_are_warned_of(tmp_path):
     text = "Left,go,1,right side\nleft,go,1,right  side\nup,Go,1,end\nright side,go,1,end\nright  side,go,1,end\n"
-    words = choose(read_log(write(tmp_path, HEADER + text)), FitSettings()).words
+    words = choose(read_log(write(tmp_path, HEADER + text)), FitSettings()).notes
     assert (
         "the states 'Left' and 'left' differ only in case or blanks: they are kept apart; if one of them is a slip, "
         "--normalise takes them for one" in words
     )
     assert any(word.startswith("the states 'right side' and 'right  side' differ") for word in words)
     assert any(word.startswith("the actions 'go' and 'Go' differ") for word in words)
-    clean = choose(read_log(write(tmp_path, HEADER + "a,b,1,c\n")), FitSettings()).words
+    clean = choose(read_log(write(tmp_path, HEADER + "a,b,1,c\n")), FitSettings()).notes
     assert not any("differ only" in word for word in clean)
 
 

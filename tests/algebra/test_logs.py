@@ -17,7 +17,7 @@ from qposterior.logs import scan
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError
 from qposterior.logs.files import log_from_dict, log_to_dict
-from qposterior.logs.read import _factorize, log_of_table, read_log
+from qposterior.logs.read import _factorize, read_log
 from qposterior.logs.settings import FitSettings
 
 
@@ -87,7 +87,7 @@ def test_separators_gzip_and_other_names(tmp_path, separator, packed):
     path = tmp_path / ("log.csv.gz" if packed else "log.csv")
     path.write_bytes(gzip.compress(text.encode()) if packed else text.encode("utf-8-sig"))
     log = read_log(path, columns=Columns(state="where", reward="gain"))
-    other = log_of_table(random_table())
+    other = read_log(random_table())
     assert log_to_dict(log)["count"] == log_to_dict(other)["count"]
     assert log.states == other.states
 
@@ -113,7 +113,7 @@ def test_keys_are_numbered_in_the_order_of_their_first_row(largest):
 def test_parquet_is_the_same_log(tmp_path):
     table = random_table()
     duckdb.from_df(table).write_parquet(str(tmp_path / "log.parquet"))
-    one, two = read_log(tmp_path / "log.parquet"), log_of_table(table)
+    one, two = read_log(tmp_path / "log.parquet"), read_log(table)
     one_dict, two_dict = log_to_dict(one), log_to_dict(two)
     assert one_dict == two_dict
     assert log_to_dict(log_from_dict(one_dict)) == one_dict
@@ -121,9 +121,9 @@ def test_parquet_is_the_same_log(tmp_path):
 
 def test_a_log_in_two_parts_is_the_log(tmp_path):
     table = random_table()
-    first = log_of_table(table[:90])
-    both = log_of_table(table[90:], before=first)
-    whole = log_of_table(table)
+    first = read_log(table[:90])
+    both = read_log(table[90:], before=first)
+    whole = read_log(table)
     assert first.num_rows == 90  # what was there is left as it was
     assert both.states == whole.states
     np.testing.assert_allclose(both.reward_mean, whole.reward_mean)
@@ -138,11 +138,11 @@ def test_sums_of_an_earlier_version_leave_unknown_only_what_they_had_counted():
     names = ("reward_third", "reward_fourth", "move_reward")
     rows = [("a", "x", 1.0, "b", 1.0), ("b", "x", 2.0, "a", 1.0), ("a", "x", 4.0, "c", 0.0)]
     columns = "state action reward next_state weight"
-    old = {k: v for k, v in log_to_dict(log_of_table(table_of(rows, columns))).items() if k not in names}
+    old = {k: v for k, v in log_to_dict(read_log(table_of(rows, columns))).items() if k not in names}
     before = log_from_dict(old)
     assert all(np.isnan(getattr(before, name)).all() for name in names)
     more = [("a", "x", 5.0, "b", 1.0), ("a", "x", 7.0, "c", 2.0), ("c", "x", 1.0, "a", 1.0)]
-    log = log_of_table(table_of(more, columns), before=before)
+    log = read_log(table_of(more, columns), before=before)
     np.testing.assert_array_equal(log.reward_third, [np.nan, np.nan, 0.0])
     np.testing.assert_array_equal(log.reward_fourth, [np.nan, np.nan, 0.0])
     np.testing.assert_array_equal(log.move_reward, [np.nan, np.nan, 7.0, 1.0])
@@ -214,20 +214,20 @@ def table_of(rows, names="state action reward next_state"):
 
 def test_what_is_chosen_from_the_data():
     chain = [("a", "x", -1.0, "b"), ("b", "x", -1.0, "end"), ("a", "y", -3.0, "end"), ("a", "x", -1.0, "b")]
-    chosen = choose(log_of_table(table_of(chain)), FitSettings())
+    chosen = choose(read_log(table_of(chain)), FitSettings())
     assert (chosen.rewards, chosen.transitions, chosen.discount) == ("deterministic", "deterministic", 1.0)
     assert [chosen.states[s] for s in chosen.seen.space.goals] == ["end"]
     assert chosen.untried == [("b", "y")]
-    noisy = choose(log_of_table(table_of([*chain, ("a", "x", -1.5, "b")])), FitSettings(method="q"))
+    noisy = choose(read_log(table_of([*chain, ("a", "x", -1.5, "b")])), FitSettings(method="q"))
     assert (noisy.rewards, noisy.noise.is_learned) == ("noisy", True)
-    unsure = choose(log_of_table(table_of([*chain, ("a", "x", -1.0, "end")])), FitSettings())
+    unsure = choose(read_log(table_of([*chain, ("a", "x", -1.0, "end")])), FitSettings())
     assert unsure.transitions == "dirichlet"
-    free_loop = choose(log_of_table(table_of([*chain, ("b", "y", 0.0, "b")])), FitSettings())
+    free_loop = choose(read_log(table_of([*chain, ("b", "y", 0.0, "b")])), FitSettings())
     assert free_loop.discount == 0.99
-    no_goal = choose(log_of_table(table_of([("a", "x", 1.0, "b"), ("b", "x", 0.0, "a")])), FitSettings())
+    no_goal = choose(read_log(table_of([("a", "x", 1.0, "b"), ("b", "x", 0.0, "a")])), FitSettings())
     assert no_goal.discount == 0.99
-    assert len(chosen.words) == 6
-    everything = choose(log_of_table(table_of(chain)), FitSettings(actions="all"))
+    assert len(chosen.notes) == 6
+    everything = choose(read_log(table_of(chain)), FitSettings(actions="all"))
     assert everything.seen.space.num_pairs == 4
     assert everything.untried == [("b", "y")]
 
@@ -252,31 +252,31 @@ def test_best_decisions_that_put_the_end_off_are_discounted():
     names = "state action reward next_state terminated episode"
     rows = [("a", "leave", 0.0, "end", 1, i) for i in range(1000)]
     rows += [("a", "wait", 1.0, "a", 0, 2000 + i) for i in range(999)] + [("a", "wait", -2000.0, "end", 1, 9999)]
-    chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
+    chosen = choose(read_log(table_of(rows, names)), FitSettings())
     assert chosen.discount == 1.0  # waiting costs more in the end than it pays
     rows[-1] = ("a", "wait", -1.0, "end", 1, 9999)
-    chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
+    chosen = choose(read_log(table_of(rows, names)), FitSettings())
     assert chosen.discount == 0.99
-    assert any("put the end off" in words for words in chosen.words)
+    assert any("put the end off" in words for words in chosen.notes)
 
 
 def test_the_prior_is_as_wide_as_the_longest_way_to_a_goal():
     """Four rows in no order: no two make an episode, yet the first state is three steps away from the end."""
     rows = [("b", "x", -1.0, "c"), ("a", "x", -2.0, "b"), ("c", "x", -1.0, "end"), ("b", "y", -1.0, "a")]
-    chosen = choose(log_of_table(table_of(rows)), FitSettings(method="q"))
+    chosen = choose(read_log(table_of(rows)), FitSettings(method="q"))
     assert chosen.discount == 1.0
     assert chosen.prior.scale == pytest.approx(2.0 * 2.0 * 3.0)
-    discounted = choose(log_of_table(table_of(rows)), FitSettings(method="q", discount=0.5))
+    discounted = choose(read_log(table_of(rows)), FitSettings(method="q", discount=0.5))
     assert discounted.prior.scale == pytest.approx(2.0 * 2.0 * 2.0)
     long = [(f"s{i}", "x", -1.0, f"s{i + 1}") for i in range(6)] * 2  # two episodes of six rows
-    assert choose(log_of_table(table_of(long)), FitSettings(method="q")).prior.scale == pytest.approx(2.0 * 6.0)
+    assert choose(read_log(table_of(long)), FitSettings(method="q")).prior.scale == pytest.approx(2.0 * 6.0)
     no_end = table_of([("a", "x", 1.0, "a", 0)], "state action reward next_state terminated")
-    assert "there are no goals: no episode terminated" in choose(log_of_table(no_end), FitSettings()).words
+    assert "there are no goals: no episode terminated" in choose(read_log(no_end), FitSettings()).notes
 
 
 def test_settings_that_contradict_the_log_name_the_pair():
     rows = [("a", "x", 1.0, "b"), ("a", "x", 2.0, "c"), ("b", "x", 0.0, "c")]
-    log = log_of_table(table_of(rows))
+    log = read_log(table_of(rows))
     with pytest.raises(LogError, match="'a', action 'x' has paid both 1 and 2"):
         choose(log, FitSettings(rewards="deterministic"))
     with pytest.raises(LogError, match="'a', action 'x' has led to several states"):
@@ -291,7 +291,7 @@ def test_settings_that_contradict_the_log_name_the_pair():
 def test_a_state_that_was_cut_off_is_not_a_goal_and_keeps_the_prior():
     names = "state action reward next_state terminated"
     rows = [("a", "x", -1.0, "end", 1), ("a", "y", -1.0, "b", 0)]
-    chosen = choose(log_of_table(table_of(rows, names)), FitSettings(actions="seen"))
+    chosen = choose(read_log(table_of(rows, names)), FitSettings(actions="seen"))
     assert [chosen.states[s] for s in chosen.seen.space.goals] == ["end"]
     assert chosen.seen.space.num_pairs == 3  # b has one action that nothing is known of
     assert chosen.actions[-1] == "(nothing tried)"
@@ -307,7 +307,7 @@ def test_many_states_are_read_quickly_enough():
             "next_state": np.arange(1, number + 1).astype(str),
         }
     )
-    log = log_of_table(table)
+    log = read_log(table)
     assert len(log.states) == number + 1
     assert log.is_deterministic
     assert log.has_constant_rewards

@@ -16,7 +16,7 @@ from qposterior.logs.columns import Columns, LogError, canonical_label, folded
 from qposterior.logs.files import log_from_dict, log_to_dict
 from qposterior.logs.preview import inspect_log
 from qposterior.logs.raw import END, MISSING, RawRows
-from qposterior.logs.read import log_of_table, read_log
+from qposterior.logs.read import read_log
 from qposterior.logs.settings import FitSettings
 
 VISITS = """patient,when,state,action,reward,out
@@ -126,7 +126,7 @@ def test_successors_are_those_of_a_loop_over_each_individual(tmp_path, seed, out
     assert moves(log) == (count, means)
     assert {log.states[s]: n for s, n in log.starts.items()} == starts
     assert log.num_rows == kept
-    assert moves(log_of_table(pd.read_csv(io.StringIO(text), dtype=str), raw=raw)) == (count, means)
+    assert moves(read_log(pd.read_csv(io.StringIO(text), dtype=str), raw=raw)) == (count, means)
 
 
 def test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted(visits):
@@ -269,9 +269,9 @@ class Frame:
 def test_a_frame_that_is_not_of_pandas_is_read_by_its_columns(visits):
     raw = RawRows.parse("patient,when", missing="drop")
     table = pd.read_csv(visits)
-    assert moves(log_of_table(Frame(table), raw=raw)) == moves(log_of_table(table, raw=raw))
+    assert moves(read_log(Frame(table), raw=raw)) == moves(read_log(table, raw=raw))
     polars = pytest.importorskip("polars")
-    assert moves(log_of_table(polars.read_csv(visits), raw=raw)) == moves(log_of_table(table, raw=raw))
+    assert moves(read_log(polars.read_csv(visits), raw=raw)) == moves(read_log(table, raw=raw))
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_columns_that_are_not_there_are_named_with_the_option(visits):
 
 def test_notes_are_stored_and_said(visits):
     found = qp.fit(visits, next_from="patient,when", outcome="out", missing="drop", normalise=True)
-    assert found.chosen.words[: len(found.log.notes)] == found.log.notes
+    assert found.chosen.notes[: len(found.log.notes)] == found.log.notes
     assert log_from_dict(log_to_dict(found.log)).notes == found.log.notes
 
 
@@ -356,7 +356,7 @@ def test_the_shipped_export_is_the_log_that_it_was_made_from():
     log = read_log(LOGS / "tickets.csv", columns=columns, raw=raw)
     kept = pd.read_csv(LOGS / "tickets.csv")["cost"].notna().sum()
     assert log.num_rows == kept == len(clean) - 8
-    whole = moves(log_of_table(clean))[0]
+    whole = moves(read_log(clean))[0]
     lost = {key: whole[key] - number for key, number in ((k, moves(_folded(log))[0].get(k, 0.0)) for k in whole)}
     assert min(lost.values()) >= 0.0
     assert sum(lost.values()) == 8.0

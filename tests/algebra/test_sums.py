@@ -15,7 +15,7 @@ import qposterior as qp
 from qposterior.logs import scan
 from qposterior.logs.choices import choose
 from qposterior.logs.files import log_from_dict, log_to_dict
-from qposterior.logs.read import log_of_table
+from qposterior.logs.read import read_log
 from qposterior.logs.settings import FitSettings
 from qposterior.world.sums import Edges
 
@@ -201,7 +201,7 @@ def assert_sums_of_table(chosen, table):
 def test_the_sums_of_a_log_are_those_of_its_rows(monkeypatch, chunk):
     monkeypatch.setattr(scan, "CHUNK", chunk)
     table = log_table()
-    assert_sums_of_table(choose(log_of_table(table), FitSettings()), table)
+    assert_sums_of_table(choose(read_log(table), FitSettings()), table)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
@@ -209,7 +209,7 @@ def test_logs_added_up_in_any_order_by_way_of_files_have_the_sums_of_all_rows(or
     parts = [log_table(rows, seed) for seed, rows in enumerate((300, 40, 150))]
     log = None
     for i in order:
-        log = log_of_table(parts[i], before=None if log is None else log_from_dict(log_to_dict(log)))
+        log = read_log(parts[i], before=None if log is None else log_from_dict(log_to_dict(log)))
     assert_sums_of_table(choose(log, FitSettings()), pd.concat(parts))
 
 
@@ -221,7 +221,7 @@ def record_rows(seen, rows):
 
 def test_experiences_of_logs_go_on_by_merging_revealing_and_recording():
     one, two = (log_table(rows, seed).assign(weight=1.0) for seed, rows in enumerate((200, 150)))
-    first = choose(log_of_table(one), FitSettings())
+    first = choose(read_log(one), FitSettings())
     rows = rows_of_table(two, first)
     blank = qp.Experience(first.seen.space, transitions="counted", rewards="noisy")
     second = record_rows(blank.copy(), rows)
@@ -247,7 +247,7 @@ def test_the_first_reading_that_weighs_makes_the_reward_of_a_successor_known():
 
 def test_sums_of_an_earlier_version_are_unknown_but_no_error():
     names = ("reward_third", "reward_fourth", "move_reward")
-    stored = {k: v for k, v in log_to_dict(log_of_table(log_table(60))).items() if k not in names}
+    stored = {k: v for k, v in log_to_dict(read_log(log_table(60))).items() if k not in names}
     sums = choose(log_from_dict(stored), FitSettings()).seen.sums()
     assert np.isnan(sums.reward_third).all()
     assert np.isnan(sums.reward_fourth).all()
@@ -264,7 +264,7 @@ def test_a_pair_that_hardly_weighs_was_not_tried():
         ("b", "x", 0.0, "c", 0.75),
     ]
     columns = ["state", "action", "reward", "next_state", "weight"]
-    sums = choose(log_of_table(pd.DataFrame(rows, columns=columns)), FitSettings(actions="seen")).seen.sums()
+    sums = choose(read_log(pd.DataFrame(rows, columns=columns)), FitSettings(actions="seen")).seen.sums()
     assert sums.count.tolist() == [2.0, 0.0, 0.75]
     assert sums.first_edge.tolist() == [0, 2, 2, 3]
     assert (sums.reward_low[1], sums.reward_high[1], sums.reward_mean[1]) == (0.0, 0.0, 0.0)

@@ -17,10 +17,9 @@ from click.testing import CliRunner
 
 import qposterior as qp
 from damage import damaged, line_of
-from qposterior import progress
+from qposterior import progress, versions
 from qposterior.cli import explore as module
 from qposterior.cli.main import cli
-from qposterior.experiments import run_directory
 from qposterior.experiments.explore import make_world
 from qposterior.experiments.run_directory import RunDirectory
 from qposterior.storage import locked
@@ -312,10 +311,10 @@ def test_the_commit_is_that_of_the_package_not_of_a_repository_around_it(tmp_pat
         subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
 
     def commit():
-        run_directory._commit.cache_clear()
-        return run_directory._commit(package)
+        versions._commit.cache_clear()
+        return versions._commit(package)
 
-    package = tmp_path / ".venv" / "lib" / "run_directory.py"
+    package = tmp_path / ".venv" / "lib" / "versions.py"
     package.parent.mkdir(parents=True)
     package.write_text("")
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "qposterior"\n')
@@ -329,4 +328,4 @@ def test_the_commit_is_that_of_the_package_not_of_a_repository_around_it(tmp_pat
     assert len(commit()) >= 7
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "theirs"\n')
     assert commit() is None  # a copy in a project of theirs
-    run_directory._commit.cache_clear()
+    versions._commit.cache_clear()

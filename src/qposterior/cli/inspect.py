@@ -67,8 +67,8 @@ def _print(found: Preview, columns: dict[str, str], options: dict[str, Any]) -> 
         click.echo(f"… and {len(found.columns) - MOST_COLUMNS:,} columns more (--json has all)")
     if found.log is not None:
         _print_log(found.facts)
-    for words in found.words:
-        click.echo(f"- {words}")
+    for note in found.notes:
+        click.echo(f"- {note}")
     given = [part for ours, theirs in columns.items() for part in ("--column", f"{ours}={theirs}")]
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"

@@ -31,12 +31,13 @@ from qposterior.checks import (
 )
 from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
 from qposterior.experiments.explore import Run, explore, named_world
-from qposterior.experiments.run_directory import SETTINGS_FILE, check_same_settings, versions
+from qposterior.experiments.run_directory import SETTINGS_FILE, check_same_settings
 from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import STORE_FILE, Store, name_run, run_key, with_keys
 from qposterior.model.prior import prior_from_dict, prior_to_dict
 from qposterior.progress import show_progress
 from qposterior.storage import foreign_entries, locked, read_record, reading, remove_leftovers, write_record
+from qposterior.versions import versions
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,13 +9,9 @@ import io
 import json
 import logging
 import os
-import platform
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +29,7 @@ from qposterior.storage import (
     write_atomically,
     write_record,
 )
+from qposterior.versions import versions
 
 logger = logging.getLogger(__name__)
 
@@ -63,18 +60,6 @@ READ: dict[str, Callable[[str], Any]] = {
     "depth": lambda text: int(text) if text else None,
 }
 """How the cells of a row of episodes are read."""
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a result depends on, and the commit where there is one."""
-    found = {"python": platform.python_version()}
-    for package in ("qposterior", "numpy", "scipy", "numba", "gymnasium"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    commit = _commit(Path(__file__).resolve())
-    return found | ({"commit": commit} if commit else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,26 +293,3 @@ HEADERS = {
 
 BEGINNINGS = {file: len(HEADERS.get(file, b"")) for file in PART_FILES}
 """Where the rows of the first seed begin."""
-
-
-@cache
-def _commit(here: Path) -> str | None:
-    """Return the commit of this package's own repository, not of one that it happens to be installed below."""
-    tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
-    top = _git(here.parent, "rev-parse", "--show-toplevel")
-    project = Path(top or "") / "pyproject.toml"
-    if tracked is None or top is None or not project.is_file():
-        return None
-    if 'name = "qposterior"' not in project.read_text(encoding="utf-8", errors="replace"):
-        return None
-    return _git(here.parent, "rev-parse", "--short", "HEAD")
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        answer = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None if answer.returncode == 0 else None

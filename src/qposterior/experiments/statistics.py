@@ -88,15 +88,11 @@ def kaplan_meier_median(times: FloatArray, is_observed: BoolArray) -> float:
     `is_observed` False: the run was stopped at its time without having learned. Without censoring it is the middle
     time, the lower of two.
     """
-    order = np.lexsort((~np.asarray(is_observed), times))  # at equal times, events before censorings
-    survival, at_risk = 1.0, len(times)
-    for i in order:
-        if is_observed[i]:
-            survival *= 1.0 - 1.0 / at_risk
-            if survival <= 0.5 + 1e-12:
-                return float(times[i])
-        at_risk -= 1
-    return float("inf")
+    from scipy.stats import CensoredData, ecdf
+
+    survival = ecdf(CensoredData.right_censored(times, ~np.asarray(is_observed))).sf
+    half = survival.quantiles[survival.probabilities <= 0.5 + 1e-12]
+    return float(half.min(initial=np.inf))
 
 
 def scaling_exponent(
@@ -148,8 +144,8 @@ def _tobit_fit(depths: FloatArray, times: FloatArray, is_observed: BoolArray) ->
         z = (y - a - b * x) / np.exp(log_sd)
         return float(-np.sum(np.where(is_observed, -0.5 * z**2 - log_sd, log_ndtr(-z))))
 
-    found = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
-    return float(found.x[0]), float(found.x[1])
+    best = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
+    return float(best.x[0]), float(best.x[1])
 
 
 def prob_beats(
@@ -214,10 +210,10 @@ def beats_table(runs: pd.DataFrame) -> pd.DataFrame:
             common = [depth for depth in own if depth in theirs]
             if agent == other or not common:
                 continue
-            found = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
+            estimate = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
             rows.append(
                 {"agent": agent, "other": other, "depths": len(common)}
-                | {"prob_beats": found.value, "low": found.low, "high": found.high}
+                | {"prob_beats": estimate.value, "low": estimate.low, "high": estimate.high}
             )
     return pd.DataFrame(rows)
 
@@ -277,7 +273,7 @@ def summarise_returns(episodes: pd.DataFrame) -> pd.DataFrame:
         late = np.array([float(run["return"].iloc[-max(len(run) // 4, 1) :].mean()) for run in runs])
         row: dict[str, Any] = {"agent": agent, "depth": depth, "runs": len(runs)}
         for name, values in (("mean_return", means), ("late_return", late)):
-            found = bootstrap([values], lambda groups: float(np.mean(groups[0])))
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            estimate = bootstrap([values], lambda groups: float(np.mean(groups[0])))
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
         rows.append(row | {"seconds": float(group.groupby("seed")["seconds"].sum().mean())})
     return pd.DataFrame(rows)

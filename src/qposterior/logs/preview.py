@@ -58,7 +58,7 @@ class Preview:
     columns: list[ColumnFacts]  # of the first file
     log: Log | None = field(repr=False)  # None: it cannot be read as it is
     problem: str | None  # why not
-    words: list[str]  # what would be inferred
+    notes: list[str]  # what would be inferred
     guess: list[str]  # options that might make a log of it, from the names of its columns
 
     @property
@@ -75,7 +75,7 @@ class Preview:
             "columns": [asdict(column) for column in self.columns],
             "log": self.facts,
             "problem": self.problem,
-            "words": self.words,
+            "notes": self.notes,
             "guess": self.guess,
         }
 
@@ -99,10 +99,10 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
         relations = [relation_of_file(connection, file, _AllColumns()) for file in files]
         numbers = [_number_of_rows(connection, relation) for relation in relations]
         facts = _columns(connection, relations[0])
-    log, problem, words = None, None, list[str]()
+    log, problem, notes = None, None, list[str]()
     try:
         log = read_log(path, columns=columns, raw=settings.raw)
-        words = choose(log, settings, path=path).words
+        notes = choose(log, settings, path=path).notes
     except LogError as error:
         problem = str(error)
     return Preview(
@@ -112,7 +112,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
         columns=facts,
         log=log,
         problem=problem,
-        words=words,
+        notes=notes,
         guess=_guess(facts) if log is None else [],
     )
 

@@ -123,7 +123,7 @@ def as_logs(
         notes += _follow(connection, whole, raw)
     # What a row led to is missing where the state of the next row is.
     left_out.drop({name: name for name in ("state", "action", "reward", "next_state")})
-    return [_scanned(whole, raw)], [*notes, *left_out.words()]
+    return [_scanned(whole, raw)], [*notes, *left_out.notes()]
 
 
 def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> Relation:
@@ -282,7 +282,7 @@ class _LeftOut:
         [(dropped,)] = self.connection.execute(f"DELETE FROM raw WHERE {self._any(columns)}").fetchall() or [(0,)]
         self.dropped += dropped
 
-    def words(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         """Yield the sentence that says what was left out."""
         if self.dropped:
             yield (

@@ -101,39 +101,28 @@ class Log:
 
 
 def read_log(
-    path: str | Path,
+    source: Any,
     *,
     columns: Columns | None = None,
     keep_readings: bool = False,
     before: Log | None = None,
     raw: RawRows | None = None,
 ) -> Log:
-    """Return the sums of a log, read in one pass: CSV (comma, semicolon or tab; gzip) or Parquet.
+    """Return the sums of a log, read in one pass: CSV (comma, semicolon or tab; gzip), Parquet, or a frame.
 
-    One file, those in a folder, or those of a pattern such as ``logs/2024-*.csv``, in the order of their names.
+    A pandas or Polars frame, one file, those in a folder, or those of a pattern such as ``logs/2024-*.csv``, in the order of their names.
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
     `before`: the sums of an earlier log, to which this one is added. `raw`: how rows become those of a log.
     """
     builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
     wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
-    files = files_of(Path(path))
-    with connected(path, may_spill=not builder.raw.is_plain) as connection:
-        return builder.add_all(connection, [relation_of_file(connection, file, wanted) for file in files])
-
-
-def log_of_table(
-    table: Any,
-    *,
-    columns: Columns | None = None,
-    keep_readings: bool = False,
-    before: Log | None = None,
-    raw: RawRows | None = None,
-) -> Log:
-    """Return the sums of a table in memory, a pandas or Polars frame, with the columns of a log."""
-    builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
-    wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
-    with connected("table", may_spill=not builder.raw.is_plain) as connection:
-        return builder.add_all(connection, [relation_of_table(connection, table, wanted)])
+    is_file, may_spill = isinstance(source, str | Path), not builder.raw.is_plain
+    with connected(source if is_file else "table", may_spill=may_spill) as connection:
+        if is_file:
+            relations = [relation_of_file(connection, file, wanted) for file in files_of(Path(source))]
+        else:
+            relations = [relation_of_table(connection, source, wanted)]
+        return builder.add_all(connection, relations)
 
 
 class _Builder:
@@ -181,13 +170,13 @@ class _Builder:
     def _add(self, rows: Rows, relation: Relation) -> None:
         if rows.labels is not self._texts:  # each relation numbers its texts anew
             self._texts, self._codes = rows.labels, self._codes[:0]
-        found = []
+        codes = []
         for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
             try:
-                found.append(self._code(rows.labels[code]))
+                codes.append(self._code(rows.labels[code]))
             except InvalidInputError as error:
                 raise relation.error(str(error), int(rows.line[np.argmax(rows.code == code)])) from None
-        self._codes = np.concatenate([self._codes, np.array(found, dtype=np.int64).reshape(-1, 4)])
+        self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64).reshape(-1, 4)])
         state, following, pair, move = (self._codes[:, j][rows.code] for j in range(4))
         self._add_rewards(pair, rows)
         self._add_moves(move, rows)
@@ -207,19 +196,19 @@ class _Builder:
         cells = labels.split(BETWEEN)
         if len(cells) != len(LABELS):
             raise InvalidInputError("a label has a control character; give it a printable name")
-        found = dict(zip(LABELS, map(canonical_label, cells), strict=True))
-        for name, label in found.items():
+        label_of = dict(zip(LABELS, map(canonical_label, cells), strict=True))
+        for name, label in label_of.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
                 hint = "" if label else ", or leave such rows out with --missing drop"
                 raise InvalidInputError(f"{name} {what}; give every {name} a printable name{hint}")
             if self.raw.normalise:
-                found[name] = self._spelt[name.removeprefix("next_")].setdefault(folded(label), label)
-                if found[name] != label:
-                    self._respelt[label] = found[name]
-        state = self._state_code.setdefault(found["state"], len(self._state_code))
-        action = self._action_code.setdefault(found["action"], len(self._action_code))
-        following = self._state_code.setdefault(found["next_state"], len(self._state_code))
+                label_of[name] = self._spelt[name.removeprefix("next_")].setdefault(folded(label), label)
+                if label_of[name] != label:
+                    self._respelt[label] = label_of[name]
+        state = self._state_code.setdefault(label_of["state"], len(self._state_code))
+        action = self._action_code.setdefault(label_of["action"], len(self._action_code))
+        following = self._state_code.setdefault(label_of["next_state"], len(self._state_code))
         pair = self._pair_code.setdefault((state, action), len(self._pair_code))
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 

@@ -206,8 +206,8 @@ def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: ColumnN
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection, table: str, parameters: list[str]) -> dict[str, str]:
-    found = connection.execute(f"DESCRIBE SELECT * FROM {table}", parameters).fetchall()
-    return {str(row[0]): str(row[1]) for row in found}
+    described = connection.execute(f"DESCRIBE SELECT * FROM {table}", parameters).fetchall()
+    return {str(row[0]): str(row[1]) for row in described}
 
 
 def _literal(path: Path) -> str:

@@ -11,19 +11,17 @@ from qposterior.report.extra import import_extra
 from qposterior.storage import write_atomically
 
 TEMPLATES = Path(__file__).parent / "templates"
-HEAD = (TEMPLATES / "head.html").read_text(encoding="utf-8")
-"""How a page begins, with the look that all share, up to the end of its style."""
 
 
-def page_templates() -> Any:
-    """Return the templates of pages, by name; what is put into them is data, never markup, unless they say `safe`.
+def page_templates(folder: Path = TEMPLATES) -> Any:
+    """Return the templates of a folder, and ours, by name; what is put into them is data unless they say `safe`.
 
-    A template from elsewhere may extend `base.html` and use the parts of `parts.html`. Bytes, such as pictures, are
-    put into a page by the filter `base64`.
+    One from elsewhere may extend `base.html` and use the parts of `parts.html`. Bytes, such as pictures, are put into a
+    page by the filter `base64`.
     """
     jinja2 = import_extra("jinja2")
     pages = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -33,9 +31,10 @@ def page_templates() -> Any:
     return pages
 
 
-def write_page(path: Path, template: str, **parts: Any) -> Path:
-    """Write the page that a template makes of its parts, and return its path."""
-    write_atomically(path, page_templates().get_template(template).render(parts))
+def write_page(path: Path, template: str | Path, **parts: Any) -> Path:
+    """Write the page that a template, by its name here or its file elsewhere, makes of its parts; return the path."""
+    file = TEMPLATES / template
+    write_atomically(path, page_templates(file.parent).get_template(file.name).render(parts))
     return path
 
 
