@@ -12,15 +12,23 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-@contextmanager
-def opened(path, wait_for):
+@pytest.fixture(scope="session")
+def browser():
     if CHROMIUM is None:
         give_up = pytest.fail if os.environ.get("QPOSTERIOR_BROWSER") == "required" else pytest.skip
         give_up("NO BROWSER: install Debian's chromium to test the pages")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def open_page(browser):
+    @contextmanager
+    def opened(path, wait_for):
         page = browser.new_page()
         page.problems, page.requests_made = [], []
         page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
@@ -29,9 +37,6 @@ def opened(path, wait_for):
         page.goto(path.as_uri())
         page.wait_for_selector(wait_for)
         yield page
-        browser.close()
+        page.close()
 
-
-@pytest.fixture(scope="session")
-def open_page():
     return opened

@@ -108,9 +108,10 @@ def read_log(
     before: Log | None = None,
     raw: RawRows | None = None,
 ) -> Log:
-    """Return the sums of a log, read in one pass: CSV (comma, semicolon or tab; gzip), Parquet, or a frame.
+    """Return the sums of a log, read in one pass.
 
-    A pandas or Polars frame, one file, those in a folder, or those of a pattern such as ``logs/2024-*.csv``, in the order of their names.
+    A pandas or Polars frame, a file (CSV with commas, semicolons or tabs; gzip; Parquet), or the files of a folder or
+    of a pattern such as ``logs/2024-*.csv``, in the order of their names.
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
     `before`: the sums of an earlier log, to which this one is added. `raw`: how rows become those of a log.
     """

@@ -17,8 +17,8 @@ from qposterior.world.arrays import FloatArray
 MOST_LINES = 80
 """Intervals that are drawn, those of the first states; the table has all of them."""
 
-MOST_NODES = 60
-"""States up to which the decision process is drawn as a graph."""
+MOST_NODES = 12
+"""States up to which the decision process is drawn as a graph; with more the arrows cannot be told apart."""
 
 GRID = re.compile(r"^\D*(\d{1,3})\D+(\d{1,3})\D*$")
 RECOMMENDED_COLOUR, LOGGED_COLOUR, GAIN_COLOUR = "#0072B2", "#999999", "#009E73"

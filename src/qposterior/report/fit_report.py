@@ -23,12 +23,16 @@ from qposterior.logs.words import (
 from qposterior.report.figures import to_png
 from qposterior.report.fit_figures import state_figures, value_figures
 from qposterior.report.page import shortened, write_page
+from qposterior.world.arrays import sum_by
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ROWS = 2000
-"""Rows of the table on the page; rows.csv has all of them."""
+MOST_STATES = 1000
+"""States of the table on the page; rows.csv has all of them."""
+
+MOST_SUCCESSORS = 5
+"""Places an action led to that are named, the most frequent first."""
 
 MOST_NAMED = 20
 LONGEST_IN_TEXT = 60
@@ -65,9 +69,9 @@ def _as_pictures(figures: Iterator[tuple[str, Any]]) -> list[tuple[str, bytes]]:
 def _answer(fit: Fit) -> dict[str, Any]:
     """Return what the page says of states and actions, where there is an answer."""
     return {
-        "states": state_summary(fit),
-        "rows": _rows(fit),
-        "more": len(fit.table) - MOST_ROWS,
+        "summary": state_summary(fit),
+        "states": _states(fit),
+        "more": fit.table["state"].nunique() - MOST_STATES,
         "has_untried": bool((fit.table["count"] == 0).any()),
         "pictures": _as_pictures(state_figures(fit)),
         "trials": _trials(fit),
@@ -133,16 +137,61 @@ def _num_rivals(table: pd.DataFrame, taken: pd.DataFrame) -> int:
     return int(table.loc[is_rival, "state"].nunique())
 
 
-def _rows(fit: Fit) -> list[dict[Any, Any]]:
-    """Return rows of the table, with what is shown of their numbers."""
-    policy, table, rows = fit.policy, fit.table, []
-    for row, width in zip(table.head(MOST_ROWS).to_dict(orient="records"), widths(table), strict=False):
-        value, interval = interval_words(row, width)
-        kind = "best" if policy.get(row["state"]) == row["action"] else "untried" if row["count"] == 0 else ""
-        percent = 0 if np.isnan(row["prob_optimal"]) else round(100.0 * row["prob_optimal"])
-        words = {"kind": kind, "percent": percent, "prob_best": prob_best_words(row)}
-        rows.append(row | words | {"value": value, "interval": interval})
-    return rows
+def _states(fit: Fit) -> list[dict[str, Any]]:
+    """Return a row for each state of the table: the action to take, the next best one, and all actions of the state."""
+    policy, table, shown = fit.policy, fit.table, list[dict[str, Any]]()
+    table = table.assign(width=widths(table))
+    led_to = _led_to(fit)
+    for state, part in list(table.groupby("state", sort=False))[:MOST_STATES]:
+        rows = [_action_row(row, policy, led_to) for row in part.to_dict(orient="records")]
+        taken = next((row for row in rows if row["kind"] == "best"), rows[0])
+        rivals = sorted((row for row in rows if row is not taken), key=lambda row: -np.nan_to_num(row["prob_optimal"]))
+        rival = rivals[0] if rivals else None
+        shown.append(
+            taken
+            | {
+                "state": state,
+                "rows": rows,
+                "count": sum(row["count"] for row in rows),
+                "is_clear": taken["only_action"] or taken["prob_optimal"] >= CLEAR,
+                "rival": None if rival is None else rival["action"],
+                "rival_words": "" if rival is None else rival["prob_best"],
+                "rival_prob": "" if rival is None else rival["prob_optimal"],
+            }
+        )
+    return shown
+
+
+def _action_row(row: dict[Any, Any], policy: dict[str, str], led_to: dict[tuple[str, str], str]) -> dict[str, Any]:
+    """Return a row of the table of actions, with what is shown of its numbers."""
+    value, interval = interval_words(row, row["width"])
+    kind = "best" if policy.get(row["state"]) == row["action"] else "" if row["count"] else "untried"
+    return row | {
+        "kind": kind,
+        "percent": 0 if np.isnan(row["prob_optimal"]) else round(100.0 * row["prob_optimal"]),
+        "prob_best": prob_best_words(row),
+        "value": value,
+        "interval": interval,
+        "led_to": led_to.get((row["state"], row["action"]), ""),
+    }
+
+
+def _led_to(fit: Fit) -> dict[tuple[str, str], str]:
+    """Return where each pair of state and action led, with the shares of the most frequent places."""
+    log, words = fit.log, {}
+    total = sum_by(log.moves[:, 0], log.move_count, log.pairs.shape[0])
+    order = np.lexsort((-log.move_count, log.moves[:, 0]))
+    ends = np.searchsorted(log.moves[order, 0], np.arange(log.pairs.shape[0] + 1))
+    for k, (state, action) in enumerate(log.pairs.tolist()):
+        moves = order[ends[k] : ends[k + 1]]
+        shares = [
+            f"{_short(log.states[log.moves[m, 1]])} {log.move_count[m] / total[k]:.0%}"
+            for m in moves[:MOST_SUCCESSORS].tolist()
+            if total[k] > 0.0
+        ]
+        more = f", … {moves.size - MOST_SUCCESSORS} more" if moves.size > MOST_SUCCESSORS else ""
+        words[log.states[state], log.actions[action]] = ", ".join(shares) + more
+    return words
 
 
 def _trials(fit: Fit) -> list[tuple[str, str, int, str]]:
