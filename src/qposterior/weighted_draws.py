@@ -29,6 +29,9 @@ BLOCK_NUMBERS = 10_000_000
 WEIGHT_ERROR = 1e-6
 """How far from 1 the sum of weights may lie."""
 
+MOST_SHOWN = 50
+"""States that a notebook shows."""
+
 FEWEST_DRAWS = 100.0
 """Independent draws that an answer must be worth."""
 
@@ -324,6 +327,20 @@ class Posterior:
         if self.space.deciding_states.size > 8:
             lines.append("  …")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: P(optimal) of each action, with the warning where it is not to be trusted."""
+        import html
+
+        import pandas as pd
+
+        states = self.space.deciding_states[:MOST_SHOWN]
+        table = pd.DataFrame(self.prob_optimal_table()[states], index=[f"state {s}" for s in states])
+        table = table.where(self.space.pair_index[states] >= 0)
+        table.columns = pd.Index([f"P(action {a} optimal)" for a in table.columns])
+        first, *others = repr(self).splitlines()
+        warning = "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in others if "NOT TRUSTED" in line)
+        return f"<p>{html.escape(first)}</p>{warning}{table.to_html(float_format='{:.3f}'.format, na_rep='')}"
 
 
 def _arviz_takes_inference_data() -> bool:

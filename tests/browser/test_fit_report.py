@@ -131,6 +131,7 @@ def test_nothing_is_cut_off_at_any_width(page, width):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_an_accessibility_audit_finds_nothing(page, scheme):
     from axe_core_python.sync_playwright import Axe
+
     page.emulate_media(color_scheme=scheme)
     page.locator("#states tr.state button").first.click()
     found = Axe().run(page)["violations"]

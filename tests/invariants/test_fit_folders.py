@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -457,3 +458,66 @@ def test_report_writes_the_page_of_a_fit_again(answer):
     assert result.stdout.splitlines()[-1] == str(page)
     assert page.read_text() == text
     assert_tidy(answer)
+
+
+def test_a_workbook_has_the_numbers_and_no_label_is_a_formula(tmp_path):
+    from openpyxl import load_workbook
+
+    from qposterior.report.fit_workbook import write_fit_workbook
+
+    evil, link = '=HYPERLINK("http://x","y")', "http://example.org"
+    rng = np.random.default_rng(3)
+    rows = [
+        (evil, action, float(rng.normal(mean)), link) for action, mean in (("+1+1", 0.0), ("-2", 1.0)) for _ in range(9)
+    ]
+    fit = qp.fit(pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"]), particles=400)
+    path = write_fit_workbook(fit, tmp_path / "answer.xlsx")
+    again = write_fit_workbook(fit, tmp_path / "again.xlsx")
+    assert path.read_bytes() == again.read_bytes()
+    book = load_workbook(path)
+    assert book.sheetnames == ["policies", "actions", "try next", "assumptions"]
+    cells = list(book["actions"].iter_rows(min_row=2))
+    assert [row[0].value for row in cells] == [evil, evil]
+    assert {cell.data_type for row in cells for cell in row} <= {"s", "n"}  # text and numbers, no formula
+    assert not any(cell.hyperlink for row in cells for cell in row)
+    table = fit.table
+    assert [row[3].value for row in cells] == pytest.approx(table["mean"].tolist())
+    assert [row[6].value for row in cells] == pytest.approx(table["prob_optimal"].tolist())
+    [done] = [row[1].value for row in cells if row[-1].value == "yes"]
+    assert done == fit.policy[evil]
+    values = {row[0].value: row[1].value for row in book["policies"].iter_rows(min_row=2)}
+    assert values["gain over logged"] == pytest.approx(fit.policies.gain.mean())
+
+
+def test_a_workbook_is_refused_before_the_work_where_it_cannot_be_written(tmp_path, monkeypatch):
+
+    log = tmp_path / "log.csv"
+    log.write_text("state,action,reward,next_state\na,x,1,b\na,y,2,b\n")
+    (tmp_path / "there.xlsx").write_text("mine")
+    for target, words in (
+        (tmp_path / "there.xlsx", "choose another --xlsx file"),
+        (tmp_path / "no" / "a.xlsx", "no directory"),
+    ):
+        result = CliRunner().invoke(cli, ["fit", str(log), "--xlsx", str(target)])
+        assert result.exit_code == 2
+        assert words in result.output
+    assert (tmp_path / "there.xlsx").read_text() == "mine"
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    with pytest.raises(qp.MissingExtraError, match=r'pip install "qposterior\[xlsx\]"'):
+        CliRunner().invoke(cli, ["fit", str(log), "--xlsx", str(tmp_path / "a.xlsx")], catch_exceptions=False)
+
+
+def test_notebooks_show_the_verdict_and_no_label_as_markup():
+    evil = "<script>alert(1)</script>"
+    rows = [
+        (evil, action, reward, "end")
+        for action, reward in (("x", 1.0), ("y", 2.0), ("y", 2.5), ("x", 0.8))
+        for _ in range(5)
+    ]
+    fit = qp.fit(pd.DataFrame(rows, columns=["state", "action", "reward", "next_state"]), particles=400)
+    shown = fit._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "policy" in shown
+    post = qp.posterior(qp.Experience.of_pairs(qp.make_environment("deep-sea", depth=3), [(0, 0)]), method="exact")
+    assert f"{post.prob_optimal(0)[0]:.3f}" in post._repr_html_()

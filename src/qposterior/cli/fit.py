@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from qposterior.cli.options import parse_columns, parse_policies, parse_prior, settings_options
-from qposterior.cli.output import json_path, print_table, unless_missing, write_json
+from qposterior.cli.output import check_writable, json_path, print_table, unless_missing, write_json
 from qposterior.logs.settings import READING, FitSettings
 from qposterior.progress import show_progress
 
@@ -37,8 +37,9 @@ NOISES = click.Choice(["gaussian", "student", "laplace"])
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the report (index.html), rows and draws.")
 @click.option("--update", type=click.Path(path_type=Path), help="Directory of an earlier fit to add this log to.")
 @click.option("--again", is_flag=True, help="With --update: count a log that has gone in already once more.")
-@click.option("--force", is_flag=True, help="Replace an earlier fit in --out, or an existing --json file.")
+@click.option("--force", is_flag=True, help="Replace an earlier fit in --out, or an existing --json or --xlsx file.")
 @click.option("--json", "json_target", metavar="FILE|-", help="Write {settings, policies, rows, policy, diagnostics}.")
+@click.option("--xlsx", type=click.Path(path_type=Path), metavar="FILE", help="Write the answer as an Excel workbook.")
 def fit_command(log: Path, **options: Any) -> None:
     """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, or a folder of these.
 
@@ -66,10 +67,15 @@ def fit_command(log: Path, **options: Any) -> None:
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
+    from qposterior.report.extra import import_extra
+    from qposterior.report.fit_workbook import write_fit_workbook
     from qposterior.storage import locked
 
     check_column_names(options["columns"])
-    target = json_path(options["json_target"], force=options["force"])
+    target, workbook = json_path(options["json_target"], force=options["force"]), options["xlsx"]
+    if workbook is not None:
+        import_extra("xlsxwriter", "writing an Excel workbook", extra="xlsx")
+        check_writable(workbook, "--xlsx", force=options["force"])
     update, out = options["update"], options["out"] or options["update"]
     if update is None:
         if options["again"]:
@@ -101,6 +107,8 @@ def fit_command(log: Path, **options: Any) -> None:
         if out is not None:
             save_fit(fitted, out, settings, sources=sources, page_fn=partial(_write_page, fitted))
         answer = fitted.to_dict()  # policies are chosen and valued here, under the sign of life
+    if workbook is not None:
+        write_fit_workbook(fitted, workbook)
     write_json(answer, target, indent=1)
     if target != "-":
         _print(fitted)

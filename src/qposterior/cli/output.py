@@ -35,18 +35,23 @@ def print_table(
 
 def json_path(target: str | None, *, force: bool) -> str | None:
     """Return where JSON goes (`-` is stdout), or refuse before the work what could not be written after it."""
-    if target is None or target == "-":
-        return target
-    path = Path(target)
-    if path.is_dir():
-        raise click.UsageError(f"--json {path} is a directory; give a file, or - for stdout")
-    if path.exists() and not force:
-        raise click.UsageError(f"{path} exists; choose another --json file or pass --force")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--json {path}: there is no directory {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise click.UsageError(f"--json {path}: cannot write to {path.parent}")
+    if target is not None and target != "-":
+        check_writable(Path(target), "--json", force=force)
     return target
+
+
+def check_writable(path: Path, option: str, *, force: bool) -> None:
+    """Refuse before the work a file that could not be written after it, or that is there and would be lost."""
+    if path.is_dir():
+        raise click.UsageError(
+            f"{option} {path} is a directory; give a file" + ", or - for stdout" * (option == "--json")
+        )
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists; choose another {option} file or pass --force")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{option} {path}: there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise click.UsageError(f"{option} {path}: cannot write to {path.parent}")
 
 
 def write_json(answer: Any, target: str | None, *, indent: int) -> None:

@@ -63,6 +63,9 @@ FEW_CHAINS = 8
 NEGLIGIBLE = 1e-9
 """Gains below this share of the range of values are rounding."""
 
+MOST_SHOWN = 50
+"""States in the table that a notebook shows."""
+
 ROW_COLUMNS = ("state", "action", "count", "mean", "lower", "upper", "prob_optimal", "expected_loss", "only_action")
 NUMBERS = ("mean", "lower", "upper", "prob_optimal", "expected_loss")
 
@@ -257,6 +260,24 @@ class Fit:
         """How often an episode that follows the policy comes to each state, on average."""
         reached = visits(self.posterior, self.chosen, self._policy_weights())
         return dict(zip(self.chosen.states, reached.tolist(), strict=True))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict, what to do where, and what is wrong with the answer."""
+        from html import escape
+
+        from qposterior.logs.words import verdict  # which knows of fits
+
+        lines = [check.note for check in self.checks if not check.fits]
+        if not self.is_settled:
+            lines = ["There is no answer, because the computation cannot be trusted.", *lines]
+        elif self.policies is not None:
+            lines = [verdict(self), *lines]
+        table = self.table
+        taken = table[table["action"] == table["state"].map(self.policy)]
+        shown = taken[["state", "action", "prob_optimal", "mean", "lower", "upper", "count"]].head(MOST_SHOWN)
+        more = f"<p>… and {len(taken) - MOST_SHOWN:,} states more.</p>" if len(taken) > MOST_SHOWN else ""
+        paragraphs = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        return paragraphs + str(shown.to_html(index=False, escape=True, float_format="{:.4g}".format)) + more
 
     def to_dict(self) -> dict[str, Any]:
         """Return `{settings, policies, rows, policy, diagnostics}` as plain data."""

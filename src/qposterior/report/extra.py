@@ -1,4 +1,4 @@
-"""The extra `report`: what pages and figures are made with."""
+"""What pages, figures and workbooks are made with: the extras `report` and `xlsx`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from qposterior.errors import MissingExtraError
 
 
-def import_extra(name: str, purpose: str = "writing the report") -> Any:
-    """Return a module of the extra `report`, or raise with the `pip install` to run."""
+def import_extra(name: str, purpose: str = "writing the report", *, extra: str = "report") -> Any:
+    """Return a module of an extra, or raise with the `pip install` to run."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingExtraError(purpose, "report") from error
+        raise MissingExtraError(purpose, extra) from error
