@@ -88,15 +88,11 @@ def kaplan_meier_median(times: FloatArray, is_observed: BoolArray) -> float:
     `is_observed` False: the run was stopped at its time without having learned. Without censoring it is the middle
     time, the lower of two.
     """
-    order = np.lexsort((~np.asarray(is_observed), times))  # at equal times, events before censorings
-    survival, at_risk = 1.0, len(times)
-    for i in order:
-        if is_observed[i]:
-            survival *= 1.0 - 1.0 / at_risk
-            if survival <= 0.5 + 1e-12:
-                return float(times[i])
-        at_risk -= 1
-    return float("inf")
+    from scipy.stats import CensoredData, ecdf
+
+    survival = ecdf(CensoredData.right_censored(times, ~np.asarray(is_observed))).sf
+    half = survival.quantiles[survival.probabilities <= 0.5 + 1e-12]
+    return float(half.min(initial=np.inf))
 
 
 def scaling_exponent(
