@@ -6,7 +6,7 @@ import numpy as np
 
 from qposterior.checks import check_choice, check_count
 from qposterior.errors import InvalidInputError
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.mdp import FiniteMDP
 
 VARIANTS = ("paper", "bsuite", "bsuite-stochastic")
@@ -33,7 +33,7 @@ def deep_sea(depth: int = 10, variant: str = "paper", mapping_seed: int | None =
     if mapping_seed is not None:
         check_count("mapping_seed", mapping_seed, 0)
     if variant == "paper":
-        return _paper_sea(depth, mapping_seed)
+        return _sea_of_goals(depth, mapping_seed)
     seed = BSUITE_MAPPING_SEED if mapping_seed is None else mapping_seed
     return _bsuite_sea(depth, seed, stochastic=variant == "bsuite-stochastic")
 
@@ -45,48 +45,33 @@ def deep_sea_loops(depth: int = 10) -> FiniteMDP:
     In the top row, up stays where it is; on the diagonal it leads to the end of the shorter row above.
     """
     _check_depth(depth)
+    return _sea_of_goals(depth, None, has_way_up=True)
+
+
+def _sea_of_goals(depth: int, mapping_seed: int | None, *, has_way_up: bool = False) -> FiniteMDP:
+    """Return a sea whose bottom row are the goals: right, left and perhaps up from every other cell."""
     layout, index = _triangle(depth)
     row, column = layout[: index[depth - 1, 0]].T
     cost = MOVE_COST / depth
-    is_goal = layout[:, 0] == depth - 1
-    above = np.maximum(row - 1, 0)
-    state = np.arange(row.size)
-    return FiniteMDP.from_columns(
-        np.tile(state, 3),
-        np.repeat([0, 1, 2], row.size),
-        np.concatenate(
-            [
-                index[row + 1, column + 1],
-                index[row + 1, np.maximum(column - 1, 0)],
-                index[above, np.minimum(column, above)],
-            ]
-        ),
-        np.ones(3 * row.size),
-        np.concatenate([-cost + _treasure(row, column, depth), np.full(row.size, cost), np.full(row.size, -2 * cost)]),
-        is_goal=is_goal,
-        initial=_top_left(layout.shape[0]),
-        name="deep-sea-loops",
-        layout=layout,
-    )
-
-
-def _paper_sea(depth: int, mapping_seed: int | None) -> FiniteMDP:
-    layout, index = _triangle(depth)
-    row, column = layout[: index[depth - 1, 0]].T
-    cost = MOVE_COST / depth
-    right_is_action_0 = np.ones(row.size, dtype=bool)
+    right = np.zeros(row.size, dtype=np.int64)  # which action is right; the other is left
     if mapping_seed is not None:
-        right_is_action_0 = np.random.default_rng(mapping_seed).random((depth, depth))[row, column] < 0.5
-    state = np.arange(row.size)
+        right += np.random.default_rng(mapping_seed).random((depth, depth))[row, column] >= 0.5
+    above, treasure = np.maximum(row - 1, 0), (row == depth - 2) & (column == depth - 2)
+    moves = [  # action, successor and reward in every cell
+        (right, index[row + 1, column + 1], treasure - cost),
+        (1 - right, index[row + 1, np.maximum(column - 1, 0)], np.full(row.size, cost)),
+        (np.full(row.size, 2), index[above, np.minimum(column, above)], np.full(row.size, -2 * cost)),
+    ][: 3 if has_way_up else 2]
+    action, successor, reward = (np.concatenate(columns) for columns in zip(*moves, strict=True))
     return FiniteMDP.from_columns(
-        np.tile(state, 2),
-        np.concatenate([_action(right_is_action_0, 0), _action(right_is_action_0, 1)]),
-        np.concatenate([index[row + 1, column + 1], index[row + 1, np.maximum(column - 1, 0)]]),
-        np.ones(2 * row.size),
-        np.concatenate([-cost + _treasure(row, column, depth), np.full(row.size, cost)]),
+        np.tile(np.arange(row.size), len(moves)),
+        action,
+        successor,
+        np.ones(action.size),
+        reward,
         is_goal=layout[:, 0] == depth - 1,
         initial=_top_left(layout.shape[0]),
-        name="deep-sea",
+        name="deep-sea-loops" if has_way_up else "deep-sea",
         layout=layout,
     )
 
@@ -126,15 +111,6 @@ def _triangle(depth: int) -> tuple[IntArray, IntArray]:
     index = np.full((depth, depth), -1, dtype=np.int64)
     index[row, column] = np.arange(row.size)
     return np.stack([row, column], axis=1).astype(np.int64), index
-
-
-def _treasure(row: IntArray, column: IntArray, depth: int) -> FloatArray:
-    return np.asarray((row == depth - 2) & (column == depth - 2), dtype=np.float64)
-
-
-def _action(right_is_action_0: BoolArray, move: int) -> IntArray:
-    """Return which action means `move` (0 = right, 1 = left) in each cell."""
-    return np.where(right_is_action_0, move, 1 - move).astype(np.int64)
 
 
 def _top_left(num_states: int) -> FloatArray:
