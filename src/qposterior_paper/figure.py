@@ -16,6 +16,7 @@ from qposterior.experiments.compare import Comparison, run_grid, show_runs
 from qposterior.experiments.run_spec import RunSpec
 from qposterior.experiments.store import with_keys
 from qposterior.report.figures import OTHER_COLOUR, import_pyplot, save_figure, tidy
+from qposterior.report.plots import Curve
 from qposterior.storage import read_record, reading, write_atomically, write_record
 from qposterior.versions import versions
 from qposterior.world.arrays import FloatArray
@@ -134,13 +135,9 @@ def draw_curves(axes: Any, curves: Mapping[str, FloatArray], colours: Mapping[st
     """Draw the mean of each label's curves with its 95 % band, and return the rows of both."""
     rows = []
     for label, runs in curves.items():
-        spread = runs.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(runs.shape[1])
-        mean, band = runs.mean(axis=0), 1.96 * spread / np.sqrt(len(runs))
-        x = np.arange(1, mean.size + 1)
-        colour = colours.get(label, OTHER_COLOUR)
-        axes.plot(x, mean, color=colour, label=label)
-        axes.fill_between(x, mean - band, mean + band, color=colour, alpha=0.15, linewidth=0)
-        rows += [(label, int(e), m, b) for e, m, b in zip(x, mean, band, strict=True)]
+        curve = Curve.mean_of(runs)
+        curve.draw(axes, colour=colours.get(label, OTHER_COLOUR), label=label)
+        rows += [(label, *point) for point in zip(*(column.tolist() for column in curve), strict=True)]
     return pd.DataFrame(rows, columns=["label", "episode", "cumulative_regret", "half_width"])
 
 

@@ -119,9 +119,7 @@ def regret_curves(episodes: pd.DataFrame) -> tuple[dict[str, Curve], int | None]
     for agent, group in chosen.groupby("agent", sort=True):
         parts = [one.sort_values("episode")[column].cumsum().to_numpy() for _, one in group.groupby("seed")]
         shared = min(part.size for part in parts)
-        stack = np.array([part[:shared] for part in parts])
-        error = 1.96 * stack.std(axis=0, ddof=1) / np.sqrt(len(stack)) if len(stack) > 1 else np.zeros(shared)
-        curves[str(agent)] = Curve(np.arange(1, shared + 1), stack.mean(axis=0), error)
+        curves[str(agent)] = Curve.mean_of(np.array([part[:shared] for part in parts]))
     return curves, None if depth == -1 else depth
 
 

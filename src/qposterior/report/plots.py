@@ -27,6 +27,12 @@ class Curve(NamedTuple):
     mean: FloatArray
     error: FloatArray
 
+    @classmethod
+    def mean_of(cls, runs: FloatArray) -> Curve:
+        """Return the mean of ``(R, E)`` curves, a run each, with its band; that of a single run has no width."""
+        spread = runs.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(runs.shape[1])
+        return cls(np.arange(1, runs.shape[1] + 1), runs.mean(axis=0), 1.96 * spread / np.sqrt(len(runs)))
+
     def draw(self, axes: Any, *, colour: str, label: str) -> None:
         """Draw the line in its band."""
         low, high = self.mean - self.error, self.mean + self.error
