@@ -270,7 +270,7 @@ MUTATIONS = [
     Mutation("storage.py", "if \"sha256\" in facts and facts", "if False and facts", STORED + "test_arrays_other_than_those_that_were_saved_are_refused"),
     Mutation("storage.py", "{name} {array.dtype.str} {array.shape} ", "", STORED + "test_arrays_other_than_those_that_were_saved_are_refused"),
     Mutation("weighted_draws.py", "np.all(weights >= 0.0) and ", "", STORED + "test_a_posterior_that_cannot_be_is_refused"),
-    Mutation("experiments/store.py", "for key in {*runs, *known, *found}", "for key in runs", "tests/invariants/test_compare.py::test_a_run_that_is_not_as_it_was_written_is_named_and_run_again"),
+    Mutation("experiments/store.py", "for key in {*runs, *known, *checksums}", "for key in runs", "tests/invariants/test_compare.py::test_a_run_that_is_not_as_it_was_written_is_named_and_run_again"),
     Mutation("experiments/store.py", "if stored != list(columns)", "if False", "tests/invariants/test_compare.py::test_flipped_bytes_in_a_store_change_no_value_without_a_word"),
     Mutation("experiments/run_directory.py", "os.truncate(path, end)", "pass", "tests/invariants/test_run_directory.py::test_a_run_that_is_killed_at_any_change_of_the_disk_is_resumed_to_the_same_files"),
     Mutation("experiments/run_directory.py", "if hashlib.sha256(data).hexdigest() != digest", "if False", "tests/invariants/test_run_directory.py::test_a_damaged_run_is_named_by_report_and_run_again_by_resume"),

@@ -116,5 +116,5 @@ def _warn_of_free_loops(problem: Problem) -> None:
 def _announced(post: Posterior) -> Posterior:
     """Return the posterior, with a warning where it is not to be trusted."""
     if not post.trusted:
-        warnings.warn(f"do not trust these draws: {post.diagnostics['distrust']}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"do not trust these draws: {post.reliability_warning}", RuntimeWarning, stacklevel=3)
     return post

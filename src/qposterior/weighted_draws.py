@@ -43,7 +43,9 @@ class PolicyCells(Protocol):
 
 def judged(reason: str | None) -> dict[str, Any]:
     """Return the part of the diagnostics that says whether to trust the rest."""
-    return {"trusted": True} if reason is None else {"trusted": False, "distrust": reason}
+    if reason is None:
+        return {"trusted": True}
+    return {"trusted": False, "reliability_warning": reason, "distrust": reason}  # the last until version 0.3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,7 +176,7 @@ class Posterior:
         # Draws of chains are worth less than their number, and reweighted ones in the same proportion.
         share = min(self.diagnostics.get("min_bulk_ess", np.inf) / self.diagnostics.get("total_draws", 1.0), 1.0)
         effective = share * float(1.0 / np.sum(weights**2))
-        reason = self.diagnostics.get("distrust", "nothing has checked these draws")
+        reason = self.reliability_warning
         if self.trusted:
             reason = f"the draws are worth only {effective:.0f} under the new weights; draw afresh"
         is_fine = self.trusted and effective >= FEWEST_DRAWS
@@ -192,11 +194,19 @@ class Posterior:
 
     @property
     def trusted(self) -> bool:
-        """Whether the method found no reason to distrust these numbers; `diagnostics["distrust"]` says which it found.
+        """Whether no check found a reason not to rely on these numbers; `reliability_warning` says which was found.
 
         False for draws that nothing has checked.
         """
         return bool(self.diagnostics.get("trusted", False))
+
+    @property
+    def reliability_warning(self) -> str | None:
+        """Why these numbers are not to be relied on; None where they are trusted."""
+        if self.trusted:
+            return None
+        former = self.diagnostics.get("distrust", "nothing has checked these draws")  # as version 0.1 stored it
+        return str(self.diagnostics.get("reliability_warning", former))
 
     def sample(self, num: int, seed: Any) -> FloatArray:
         """Return ``(num, S, A)`` draws of Q*, chosen by their weights with replacement."""
@@ -246,7 +256,7 @@ class Posterior:
         """Read a saved posterior. Nothing in the file is executed, and a damaged one is refused."""
         facts, arrays = load_arrays(path, "a posterior", FORMAT)
         with reading(Path(path), "a posterior"):
-            found = cls(
+            post = cls(
                 space=StateActionSpace.from_mask(
                     arrays["admissible"], arrays["is_goal"], discount=float(facts["discount"])
                 ),
@@ -256,8 +266,8 @@ class Posterior:
                 exact_tables=arrays.get("exact_tables"),
                 **{name: facts[name] for name in FACTS},
             )
-            _check_stored(found)
-            return found
+            _check_stored(post)
+            return post
 
     def to_arviz(self, *, seed: Any = 0) -> Any:
         """Return the draws in the ArviZ schema: `posterior`, weights in `sample_stats`, and `posterior_resampled`.
@@ -306,8 +316,7 @@ class Posterior:
         if shown:
             lines.append("  " + ", ".join(f"{name} {value:.4g}" for name, value in shown.items()))
         if not self.trusted:
-            reason = self.diagnostics.get("distrust", "nothing has checked these draws")
-            lines.append(f"  NOT TRUSTED: {reason}")
+            lines.append(f"  NOT TRUSTED: {self.reliability_warning}")
         table = self.prob_optimal_table()
         for state in self.space.deciding_states[:8]:
             actions = ", ".join(f"{a}: {table[state, a]:.3f}" for a in self.space.actions(state))
@@ -325,13 +334,13 @@ def _arviz_takes_inference_data() -> bool:
         return False
 
 
-def _check_stored(found: Posterior) -> None:
+def _check_stored(post: Posterior) -> None:
     """Raise unless what a file holds beside the draws and weights, which are checked anyway, belongs to them."""
-    num, pairs = found.draws.shape
+    num, pairs = post.draws.shape
     for name, shape in {"noise_scale": (num,), "exact_tables": (3, pairs)}.items():
-        array = getattr(found, name)
+        array = getattr(post, name)
         if array is not None and (array.shape != shape or array.dtype.kind != "f"):
             raise InvalidInputError(f"{name} must be {shape} numbers, got {array.shape} of type {array.dtype}")
-    if not all(isinstance(value, dict) for value in (found.diagnostics, found.settings)):
+    if not all(isinstance(value, dict) for value in (post.diagnostics, post.settings)):
         raise InvalidInputError("its facts are not those of a posterior")
-    float(found.log_evidence)
+    float(post.log_evidence)

@@ -460,14 +460,14 @@ def test_a_table_of_any_types_is_read_like_a_file():
 
 def test_labels_that_differ_only_in_case_or_blanks_are_warned_of(tmp_path):
     text = "Left,go,1,right side\nleft,go,1,right  side\nup,Go,1,end\nright side,go,1,end\nright  side,go,1,end\n"
-    words = choose(read_log(write(tmp_path, HEADER + text)), FitSettings()).words
+    words = choose(read_log(write(tmp_path, HEADER + text)), FitSettings()).notes
     assert (
         "the states 'Left' and 'left' differ only in case or blanks: they are kept apart; is one of them a slip?"
         in words
     )
     assert any(word.startswith("the states 'right side' and 'right  side' differ") for word in words)
     assert any(word.startswith("the actions 'go' and 'Go' differ") for word in words)
-    clean = choose(read_log(write(tmp_path, HEADER + "a,b,1,c\n")), FitSettings()).words
+    clean = choose(read_log(write(tmp_path, HEADER + "a,b,1,c\n")), FitSettings()).notes
     assert not any("differ only" in word for word in clean)
 
 

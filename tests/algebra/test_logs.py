@@ -226,7 +226,7 @@ def test_what_is_chosen_from_the_data():
     assert free_loop.discount == 0.99
     no_goal = choose(log_of_table(table_of([("a", "x", 1.0, "b"), ("b", "x", 0.0, "a")])), FitSettings())
     assert no_goal.discount == 0.99
-    assert len(chosen.words) == 6
+    assert len(chosen.notes) == 6
     everything = choose(log_of_table(table_of(chain)), FitSettings(actions="all"))
     assert everything.seen.space.num_pairs == 4
     assert everything.untried == [("b", "y")]
@@ -257,7 +257,7 @@ def test_best_decisions_that_put_the_end_off_are_discounted():
     rows[-1] = ("a", "wait", -1.0, "end", 1, 9999)
     chosen = choose(log_of_table(table_of(rows, names)), FitSettings())
     assert chosen.discount == 0.99
-    assert any("put the end off" in words for words in chosen.words)
+    assert any("put the end off" in words for words in chosen.notes)
 
 
 def test_the_prior_is_as_wide_as_the_longest_way_to_a_goal():
@@ -271,7 +271,7 @@ def test_the_prior_is_as_wide_as_the_longest_way_to_a_goal():
     long = [(f"s{i}", "x", -1.0, f"s{i + 1}") for i in range(6)] * 2  # two episodes of six rows
     assert choose(log_of_table(table_of(long)), FitSettings(method="q")).prior.scale == pytest.approx(2.0 * 6.0)
     no_end = table_of([("a", "x", 1.0, "a", 0)], "state action reward next_state terminated")
-    assert "there are no goals: no episode terminated" in choose(log_of_table(no_end), FitSettings()).words
+    assert "there are no goals: no episode terminated" in choose(log_of_table(no_end), FitSettings()).notes
 
 
 def test_settings_that_contradict_the_log_name_the_pair():

@@ -77,7 +77,7 @@ def test_a_draw_without_weight_has_no_say_in_reweighting():
     found = one.reweight(np.array([-800.0, -801.0, 0.0]))
     np.testing.assert_allclose(found.weights, np.array([0.25, 0.75 / np.e, 0.0]) / (0.25 + 0.75 / np.e))
     assert found.log_evidence == pytest.approx(-800.0 + np.log(0.25 + 0.75 / np.e))
-    assert found.diagnostics["distrust"] == "nothing has checked these draws"
+    assert found.reliability_warning == found.diagnostics["reliability_warning"] == "nothing has checked these draws"
 
 
 def test_expectations_and_quantiles_of_anything_use_the_weights():
@@ -173,3 +173,13 @@ def test_a_repeated_deterministic_reward_counts_once_by_every_method():
     exact, sampled = (qp.posterior(seen, noise=noise, method=m, particles=4000).sd()[1, 0] for m in ("exact", "hmc"))
     assert exact == pytest.approx(np.sqrt(8.0), rel=1e-6)  # one reading of N(·, 4²) under N(0, 4²)
     assert sampled == pytest.approx(exact, rel=0.1)
+
+
+def test_a_reason_not_to_rely_on_draws_is_read_under_its_former_name():
+    post = handmade()
+    assert post.reliability_warning is None
+    assert replace(post, diagnostics={}).reliability_warning == "nothing has checked these draws"
+    former = replace(post, diagnostics={"trusted": False, "distrust": "two modes"})
+    assert former.reliability_warning == "two modes"
+    assert "NOT TRUSTED: two modes" in repr(former)
+    assert former.reweight(np.zeros(post.weights.size)).diagnostics["distrust"] == "two modes"

@@ -97,7 +97,7 @@ def test_every_posterior_keeps_the_contract(name, tmp_path):
     assert np.isfinite(post.draws).all()
     np.testing.assert_allclose(post.weights.sum(), 1.0)
     assert isinstance(post.trusted, bool)
-    assert post.trusted or post.diagnostics["distrust"]
+    assert post.trusted or post.reliability_warning
     for state in space.deciding_states:
         shares = post.prob_optimal(state)
         assert shares.shape == (space.num_actions,)

@@ -11,6 +11,7 @@ import qposterior as qp
 from qposterior.cli.compare import compare_command
 from qposterior.cli.fit import fit_command
 from qposterior.experiments.run_spec import RunSpec
+from qposterior.logs.checks import Check
 from qposterior.logs.settings import FitSettings
 from qposterior.progress import show_progress
 from qposterior.settings import check_settings, setting
@@ -74,3 +75,10 @@ def test_the_time_that_is_left_is_told_at_the_pace_since_the_beginning():
         assert progress.words == "at work  about 40 s left"
         progress.show("closing", 26, 26)
         assert progress.words == "closing"
+
+
+def test_an_attribute_that_was_renamed_is_found_under_its_old_name_with_a_warning():
+    check = Check(name="memory", fits=True, note="it does not matter")
+    with pytest.warns(DeprecationWarning, match="Check.words is called note now"):
+        assert check.words == check.note
+    assert check.to_dict()["words"] == check.to_dict()["note"] == check.note

@@ -34,7 +34,7 @@ def found():
 
 
 def unsettled(found):
-    broken = found.posterior.diagnostics | {"trusted": False, "distrust": "too few", "min_bulk_ess": 11.0}
+    broken = found.posterior.diagnostics | {"trusted": False, "reliability_warning": "too few", "min_bulk_ess": 11.0}
     post = replace(found.posterior, diagnostics=broken)
     return replace(found, posterior=post, checks=check_fit(found.log, found.chosen, post))
 
@@ -62,8 +62,8 @@ def test_draws_that_have_not_settled_give_no_answer(found, tmp_path):
     assert lost.next_trials().empty
     check = next(check for check in lost.checks if check.name == "computation")
     assert not check.fits
-    assert "worth 11 independent" in check.words
-    assert "particles" not in check.words
+    assert "worth 11 independent" in check.note
+    assert "particles" not in check.note
     page = write_fit_report(lost, tmp_path).read_text()
     assert "There is no answer" in page
     assert "What to do where" not in page
@@ -111,9 +111,9 @@ def test_a_loop_that_costs_nothing_is_warned_of_where_the_reader_looks(tmp_path)
         assert bool(loops) == is_free
         for check in loops:
             assert not check.fits
-            assert "circle" in check.words
-            assert "a cost for each step" in check.words
-            assert check.words in write_fit_report(found, tmp_path).read_text()
+            assert "circle" in check.note
+            assert "a cost for each step" in check.note
+            assert check.note in write_fit_report(found, tmp_path).read_text()
 
 
 def test_no_noise_advice_that_estimates_a_centre_instead_of_the_mean():
@@ -122,7 +122,7 @@ def test_no_noise_advice_that_estimates_a_centre_instead_of_the_mean():
     found = qp.fit(pd.DataFrame(rows, columns=COLUMNS), method="q", particles=200)
     check = next(check for check in found.checks if check.name == "noise")
     assert not check.fits
-    assert "student" not in check.words
+    assert "student" not in check.note
 
 
 def test_a_policy_is_served_by_the_labels_of_the_log_and_only_where_there_is_one(found, tmp_path):
@@ -138,11 +138,11 @@ def test_a_policy_is_served_by_the_labels_of_the_log_and_only_where_there_is_one
 def test_columns_that_were_not_read_are_named():
     rows = [("a", "x", 1.0, "end", 1, "u"), ("a", "y", 0.0, "end", 1, "v")]
     found = qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "done", "user"]), particles=100)
-    assert any("not read: 'done', 'user'" in words for words in found.chosen.words)
+    assert any("not read: 'done', 'user'" in words for words in found.chosen.notes)
     named = qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "terminated", "user"]), particles=100)
-    assert any("not read: 'user'" in words for words in named.chosen.words)
+    assert any("not read: 'user'" in words for words in named.chosen.notes)
     assert not any(
-        "not read" in w for w in qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "done", "user"])[COLUMNS]).chosen.words
+        "not read" in w for w in qp.fit(pd.DataFrame(rows, columns=[*COLUMNS, "done", "user"])[COLUMNS]).chosen.notes
     )
 
 
@@ -151,8 +151,8 @@ def test_one_trial_of_each_pair_is_not_called_certain_without_a_word():
     found = qp.fit(pd.DataFrame(rows, columns=COLUMNS), particles=100)
     check = next(check for check in found.checks if check.name == "rewards")
     assert not check.fits
-    assert "--rewards noisy" in check.words
-    assert any("no pair was tried more than once" in words for words in found.chosen.words)
+    assert "--rewards noisy" in check.note
+    assert any("no pair was tried more than once" in words for words in found.chosen.notes)
 
 
 @pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
@@ -194,5 +194,5 @@ def test_logs_whose_values_are_hard_to_judge_are_warned_of(kind):
     found = qp.fit(pd.DataFrame(rows, columns=COLUMNS), discount=0.9)
     warned = [check for check in found.checks if check.name == "values"]
     assert bool(warned) == (kind != "plain")
-    assert all(not check.fits and "too narrow" in check.words for check in warned)
-    assert ["skewed" in check.words for check in warned] == [kind == "skewed"] * len(warned)
+    assert all(not check.fits and "too narrow" in check.note for check in warned)
+    assert ["skewed" in check.note for check in warned] == [kind == "skewed"] * len(warned)

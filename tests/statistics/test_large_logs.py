@@ -127,7 +127,7 @@ def test_few_models_of_a_large_log_are_said_to_be_few(monkeypatch, in_pieces):
     assert few.posterior.draws.shape[0] == 100
     assert few.is_settled
     assert any(
-        "so 100 models are drawn instead of 2000: P(best) is known to ± 0.10" in line for line in few.chosen.words
+        "so 100 models are drawn instead of 2000: P(best) is known to ± 0.10" in line for line in few.chosen.notes
     )
     (low, high), value = (usual.policies.logged.interval, few.policies.logged.mean)
     assert low < value < high
@@ -155,7 +155,7 @@ def test_many_states_are_discounted_without_a_look_at_whether_episodes_end(monke
     monkeypatch.setattr(discounts, "MOST_CHECKED_STATES", 2)
     found = qp.fit(frame)
     assert found.chosen.discount == 0.99
-    assert any("use --discount 1 if it must" in line for line in found.chosen.words)
+    assert any("use --discount 1 if it must" in line for line in found.chosen.notes)
     assert qp.fit(frame, discount=1.0).chosen.discount == 1.0
 
 

@@ -85,7 +85,7 @@ def test_what_enumeration_can_reach_is_checked_by_it(monkeypatch):
     monkeypatch.setattr(BellmanTarget, "disperse", lambda self, x, rng, *, turn=0: x)
     post, warned = sampled(competing_hub()[1], prior=NARROW, method="hmc", seed=1)
     assert warned
-    assert "enumeration" in post.diagnostics["distrust"]
+    assert "enumeration" in post.reliability_warning
     monkeypatch.setattr(cross_check, "CHECKED_PAIRS", 0)
     post, warned = sampled(competing_hub()[1], prior=NARROW, method="hmc", seed=1)
     assert not warned, "the case must fool the chains, or it shows nothing"

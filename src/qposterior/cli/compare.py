@@ -74,14 +74,14 @@ def compare_command(
             made.add(run_key(row))
             show_fn(done, total, row)
 
-        found = compare(environment, seeds=range(seed, seed + seeds), progress_fn=after_run, **options)
+        comparison = compare(environment, seeds=range(seed, seed + seeds), progress_fn=after_run, **options)
     if tensorboard:
-        for _, rows in found.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
+        for _, rows in comparison.episodes.groupby(["agent", "depth", "seed"], dropna=False, sort=False):
             records = rows.to_dict(orient="records")
-            write_events(found.folder, records, replace=run_key(records[0]) in made)
-    finished = found.without_failures
+            write_events(comparison.folder, records, replace=run_key(records[0]) in made)
+    finished = comparison.without_failures
     is_known = measured_column(finished.episodes) == "regret"
-    table = summarise_runs(found.runs) if is_known else summarise_returns(finished.episodes)
+    table = summarise_runs(comparison.runs) if is_known else summarise_returns(finished.episodes)
     if as_json:
         click.echo(table.to_json(orient="records", indent=2))
     else:
@@ -89,8 +89,8 @@ def compare_command(
         cells_fn = _learning_cells if is_known else _return_cells
         cells = [_cells(row, cells_fn(row)) for row in table.to_dict(orient="records")]
         print_table(f"{title} on {environment}", cells, left=["agent"])
-        click.echo(str(found.folder))
-    failed = found.runs[found.runs["status"] == "failed"]
+        click.echo(str(comparison.folder))
+    failed = comparison.runs[comparison.runs["status"] == "failed"]
     if finished.runs.empty:
         raise QPosteriorError(f"every run failed, the first with: {failed['error'].iloc[0]}")
     if len(failed):

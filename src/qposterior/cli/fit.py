@@ -87,7 +87,7 @@ def fit_command(log: Path, **options: Any) -> None:
             before, settings, sources = sums.log, sums.settings, sums.sources
         sources = add_source(sources, log, again=options["again"])
         progress = stack.enter_context(show_progress("reading the log"))
-        found = fit(
+        fitted = fit(
             log,
             columns=Columns(**options["columns"]),
             settings=settings,
@@ -96,14 +96,14 @@ def fit_command(log: Path, **options: Any) -> None:
             progress_fn=partial(_show_rounds if settings.chosen_method == "q" else _show_models, progress),
         )
         if out is not None:
-            save_fit(found, out, settings, sources=sources, page_fn=partial(_write_page, found))
-        answer = found.to_dict()  # policies are chosen and valued here, under the sign of life
+            save_fit(fitted, out, settings, sources=sources, page_fn=partial(_write_page, fitted))
+        answer = fitted.to_dict()  # policies are chosen and valued here, under the sign of life
     write_json(answer, target, indent=1)
     if target != "-":
-        _print(found)
+        _print(fitted)
         if out is not None:
             click.echo(str(out))
-    if not found.is_settled:
+    if not fitted.is_settled:
         raise QPosteriorError(
             "the answer is not to be trusted, so there is no policy; the line marked ! says what helps"
         )
@@ -166,36 +166,36 @@ def _show_models(progress: Progress, done: int, most: int) -> None:
     progress.show("choosing a policy, and valuing it" if done == most else words, done, most)
 
 
-def _write_page(found: Any, folder: Path) -> None:
+def _write_page(fitted: Any, folder: Path) -> None:
     from qposterior.report.fit_report import write_fit_report
 
     with unless_missing("report page"):
-        write_fit_report(found, folder)
+        write_fit_report(fitted, folder)
 
 
-def _print(found: Any) -> None:
+def _print(fitted: Any) -> None:
     from qposterior.logs.words import how_recommended
 
-    if found.is_settled:
-        if found.policies is None:
-            mean, low, high = found.start_value
+    if fitted.is_settled:
+        if fitted.policies is None:
+            mean, low, high = fitted.start_value
             click.echo(f"An episode that is decided best is worth {mean:.4g} (90 % interval {low:.4g} to {high:.4g}).")
         else:
-            _print_policies(found)
-        _print_table(found)
-    for check in found.checks:
+            _print_policies(fitted)
+        _print_table(fitted)
+    for check in fitted.checks:
         if not check.fits:
-            click.echo(f"! {check.words}")
-    for words in (*found.chosen.words, *(how_recommended(found) if found.is_settled else ())):
-        click.echo(f"- {words}")
+            click.echo(f"! {check.note}")
+    for note in (*fitted.chosen.notes, *(how_recommended(fitted) if fitted.is_settled else ())):
+        click.echo(f"- {note}")
 
 
-def _print_policies(found: Any) -> None:
+def _print_policies(fitted: Any) -> None:
     from rich.markup import escape
 
     from qposterior.logs.words import UPPER_BOUND, policy_lines, verdict
 
-    click.echo(verdict(found))
+    click.echo(verdict(fitted))
     rows = [
         {
             "policy": escape(line.name),
@@ -203,23 +203,23 @@ def _print_policies(found: Any) -> None:
             "90 % interval": line.interval,
             "P(better than logged)": line.prob_better,
         }
-        for line in policy_lines(found.policies)
+        for line in policy_lines(fitted.policies)
     ]
     print_table("What policies are worth", rows, left=["policy"], dim=UPPER_BOUND, width=110)
 
 
-def _print_table(found: Any) -> None:
+def _print_table(fitted: Any) -> None:
     from rich.markup import escape
 
     from qposterior.logs.words import interval_words, prob_best_words, tried_words, widths
 
     rows = []
-    for row, width in zip(found.table.head(MOST_ROWS).to_dict(orient="records"), widths(found.table), strict=False):
+    for row, width in zip(fitted.table.head(MOST_ROWS).to_dict(orient="records"), widths(fitted.table), strict=False):
         value, interval = interval_words(row, width)
         rows.append(
             {
                 "state": escape(row["state"]),
-                "action": escape(row["action"]) + (" *" if found.policy.get(row["state"]) == row["action"] else ""),
+                "action": escape(row["action"]) + (" *" if fitted.policy.get(row["state"]) == row["action"] else ""),
                 "P(best)": prob_best_words(row),
                 "tried": tried_words(row),
                 "value": value,
@@ -228,9 +228,9 @@ def _print_table(found: Any) -> None:
             }
         )
     print_table("What to do where", rows, left=["state", "action"], width=110)
-    if len(found.table) > MOST_ROWS:
-        click.echo(f"… and {len(found.table) - MOST_ROWS:,} rows more (--out or --json has all)")
+    if len(fitted.table) > MOST_ROWS:
+        click.echo(f"… and {len(fitted.table) - MOST_ROWS:,} rows more (--out or --json has all)")
     which = "the action of largest mean Q"
-    if found.policies is not None:
+    if fitted.policies is not None:
         which = "what the recommended policy does, most often where it mixes actions"
-    click.echo(f"*: {which}. P(all marked actions are optimal) = {found.prob_policy:.2f}")
+    click.echo(f"*: {which}. P(all marked actions are optimal) = {fitted.prob_policy:.2f}")

@@ -111,20 +111,20 @@ def parse_prior(_context: Any, _parameter: Any, text: str | None, *, also_of_mod
 
 def parse_columns(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """Return {our name: theirs} of options OURS=THEIRS."""
-    found = {}
+    columns = {}
     for text in given:
         ours, equals, theirs = text.partition("=")
         if not equals or not theirs:
             raise click.UsageError(f"--column takes OURS=THEIRS, for example state=position; got {text!r}")
-        found[ours.strip()] = theirs.strip()
-    return found
+        columns[ours.strip()] = theirs.strip()
+    return columns
 
 
 def parse_policies(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, Path]:
     """Return {name: file} of options FILE or NAME=FILE; a file is called by its stem."""
     from qposterior.inference.policies import check_name
 
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for text in given:
         name, equals, rest = text.partition("=")
         is_named = bool(equals and rest) and not Path(text).exists()
@@ -132,10 +132,10 @@ def parse_policies(_context: click.Context, _parameter: click.Parameter, given: 
         name = check_name(name.strip() if is_named else path.stem)
         if not path.is_file():
             raise click.UsageError(f"--policy {text}: there is no file {path}")
-        if name in found:
+        if name in files:
             raise click.UsageError(f"--policy: two policies are called {name!r}; give one of them as NAME=FILE")
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 # -- a file of options -------------------------------------------------------------------------------------------------

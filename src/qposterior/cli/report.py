@@ -48,8 +48,8 @@ def _fit(folder: Path) -> Path | None:
     if not holds_fit(folder):
         return None
     with locked(folder, "fit"):
-        found = load_fit(folder)
-        return replace_page(folder, lambda where: write_fit_report(found, where))
+        fitted = load_fit(folder)
+        return replace_page(folder, lambda where: write_fit_report(fitted, where))
 
 
 def _exploration(folder: Path) -> Path | None:

@@ -144,8 +144,8 @@ def _tobit_fit(depths: FloatArray, times: FloatArray, is_observed: BoolArray) ->
         z = (y - a - b * x) / np.exp(log_sd)
         return float(-np.sum(np.where(is_observed, -0.5 * z**2 - log_sd, log_ndtr(-z))))
 
-    found = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
-    return float(found.x[0]), float(found.x[1])
+    best = minimize(loss, [intercept, slope, np.log(spread)], method="Nelder-Mead", options={"maxiter": 2000})
+    return float(best.x[0]), float(best.x[1])
 
 
 def prob_beats(
@@ -210,10 +210,10 @@ def beats_table(runs: pd.DataFrame) -> pd.DataFrame:
             common = [depth for depth in own if depth in theirs]
             if agent == other or not common:
                 continue
-            found = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
+            estimate = prob_beats([own[depth] for depth in common], [theirs[depth] for depth in common])
             rows.append(
                 {"agent": agent, "other": other, "depths": len(common)}
-                | {"prob_beats": found.value, "low": found.low, "high": found.high}
+                | {"prob_beats": estimate.value, "low": estimate.low, "high": estimate.high}
             )
     return pd.DataFrame(rows)
 
@@ -273,7 +273,7 @@ def summarise_returns(episodes: pd.DataFrame) -> pd.DataFrame:
         late = np.array([float(run["return"].iloc[-max(len(run) // 4, 1) :].mean()) for run in runs])
         row: dict[str, Any] = {"agent": agent, "depth": depth, "runs": len(runs)}
         for name, values in (("mean_return", means), ("late_return", late)):
-            found = bootstrap([values], lambda groups: float(np.mean(groups[0])))
-            row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            estimate = bootstrap([values], lambda groups: float(np.mean(groups[0])))
+            row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
         rows.append(row | {"seconds": float(group.groupby("seed")["seconds"].sum().mean())})
     return pd.DataFrame(rows)

@@ -118,14 +118,14 @@ class Store:
             runs = {row[:size]: row for row in self._connection.execute("SELECT * FROM runs NOT INDEXED")}
             known = {row[:size]: row[-1] for row in self._connection.execute("SELECT * FROM checksums NOT INDEXED")}
             is_checked = self._connection.execute("PRAGMA user_version").fetchone()[0] >= CHECKED
-            found = {key: _checksum([row], []) for key, row in runs.items()}  # a run that failed has no episodes
+            checksums = {key: _checksum([row], []) for key, row in runs.items()}  # a run that failed has no episodes
             rows = self._connection.execute(f"SELECT {keys}, * FROM episodes NOT INDEXED ORDER BY {keys}, episode")
             for key, group in groupby(rows, key=lambda row: row[:size]):
-                found[key] = _checksum([runs[key]] if key in runs else [], [row[size:] for row in group])
+                checksums[key] = _checksum([runs[key]] if key in runs else [], [row[size:] for row in group])
         wrong = [
             key
-            for key in {*runs, *known, *found}
-            if key not in runs or known.get(key, None if is_checked else found[key]) != found[key]
+            for key in {*runs, *known, *checksums}
+            if key not in runs or known.get(key, None if is_checked else checksums[key]) != checksums[key]
         ]
         return sorted(wrong, key=repr)
 
@@ -178,8 +178,8 @@ def with_keys(rows: pd.DataFrame, keys: Iterable[tuple[Any, ...]]) -> BoolArray:
     """Return which rows of runs or episodes belong to the runs of these keys."""
     import pandas as pd
 
-    found = rows[list(RUN_KEY)].assign(depth=rows["depth"].astype(float).fillna(NO_DEPTH).astype(int))
-    return np.asarray(pd.MultiIndex.from_frame(found).isin(list(keys)))
+    keyed = rows[list(RUN_KEY)].assign(depth=rows["depth"].astype(float).fillna(NO_DEPTH).astype(int))
+    return np.asarray(pd.MultiIndex.from_frame(keyed).isin(list(keys)))
 
 
 def name_run(key: tuple[Any, ...]) -> str:

@@ -11,6 +11,7 @@ from qposterior.logs.choices import LogProblem
 from qposterior.logs.read import Log
 from qposterior.model.free_loops import free_loop
 from qposterior.model.hierarchy import build_hierarchy
+from qposterior.renamed import renamed
 from qposterior.weighted_draws import Posterior
 
 SUSPECT = 1e-3
@@ -35,12 +36,13 @@ class Check:
 
     name: str
     fits: bool
-    words: str
+    note: str  # the answer, in a sentence
     p_value: float | None = None
+    words = renamed("words", "note")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
+        """Return plain data; `words` is the former name of `note`, for one release."""
+        return asdict(self) | {"words": self.note}
 
 
 def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
@@ -53,11 +55,11 @@ def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
     if chosen.rewards == "noisy" and chosen.method == "q":
         checks.append(_equal_noise(log))
     elif chosen.rewards == "deterministic" and int(np.sum(log.count > 1)) == 0:
-        words = (
+        note = (
             "every pair was tried only once, so the log cannot tell whether rewards are the same each time, and "
             "P(best) assumes that they are; if they vary, use --rewards noisy, and try the important actions again"
         )
-        checks.append(Check(name="rewards", fits=False, words=words))
+        checks.append(Check(name="rewards", fits=False, note=note))
     checks.append(_markov(log))
     return [check for check in checks if check is not None]
 
@@ -65,22 +67,22 @@ def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
 def _sampler(post: Posterior, chosen: LogProblem) -> Check:
     facts = post.diagnostics
     worth = min(facts.get("min_bulk_ess", post.draws.shape[0]), facts.get("min_tail_ess", np.inf))
-    words = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
+    note = f"the computation is sound: its draws are worth {worth:.0f} independent ones"
     if not post.trusted:
         pair = facts.get("worst_pair")
         where = "" if pair is None else f"; least certain: state {chosen.states[int(post.space.pair_state[pair])]}"
         if chosen.method != "q":
-            words = f"there is no answer: {facts['distrust']}{where}"
-            return Check(name="computation", fits=False, words=words)
+            note = f"there is no answer: {post.reliability_warning}{where}"
+            return Check(name="computation", fits=False, note=note)
         advice = ["group states that were rarely visited", "set another width of the prior (--prior gaussian:scale=…)"]
         if chosen.transitions == "dirichlet":
             advice.append("take the observed frequencies as transitions (--transitions empirical)")
-        words = (
+        note = (
             f"the computation has not settled, so there is no answer: its draws are worth {worth:.0f} independent ones "
             f"and its chains differ by {facts.get('max_r_hat', np.nan):.2f} (R-hat, should be below 1.05){where}; "
             f"what may help: {', or '.join(advice)}"
         )
-    return Check(name="computation", fits=post.trusted, words=words)
+    return Check(name="computation", fits=post.trusted, note=note)
 
 
 def _left_out(post: Posterior) -> Check | None:
@@ -88,11 +90,11 @@ def _left_out(post: Posterior) -> Check | None:
     share = float(post.diagnostics.get("left_out", 0.0))
     if share == 0.0:
         return None
-    words = (
+    note = (
         f"{share:.1%} of the drawn models were left out: without a discount, a loop pays in them or a state has no way "
         "out; all numbers are conditional on every episode coming to an end"
     )
-    return Check(name="ends", fits=post.trusted, words=words)
+    return Check(name="ends", fits=post.trusted, note=note)
 
 
 def _hard_to_judge(chosen: LogProblem) -> Check | None:
@@ -112,12 +114,12 @@ def _hard_to_judge(chosen: LogProblem) -> Check | None:
         reasons.append("rewards depend on where an action leads, as in inventory control")
     if not reasons:
         return None
-    words = (
+    note = (
         " and ".join(reasons) + ": in some simulated logs of this kind the intervals of values were too narrow, those "
         "of differences between actions less so; rely on the order of the actions rather than the size of the gain, "
         "and try the recommended policy on part of the decisions first"
     )
-    return Check(name="values", fits=False, words=words)
+    return Check(name="values", fits=False, note=note)
 
 
 def _free_loop(chosen: LogProblem, post: Posterior) -> Check | None:
@@ -131,12 +133,12 @@ def _free_loop(chosen: LogProblem, post: Posterior) -> Check | None:
     if not states.size:
         return None
     shown = ", ".join(chosen.states[s] for s in states[:5]) + (", …" if states.size > 5 else "")
-    words = (
+    note = (
         "one can circle for ever at a reward of about 0, and the answer takes that to be the best thing to do in "
         f"{shown}: under this prior such a loop looks best whether it is or not, so do not rely on the answer in "
         "these states; charge a cost for each step, or name goals (--goal) and use --discount 1"
     )
-    return Check(name="loops", fits=False, words=words)
+    return Check(name="loops", fits=False, note=note)
 
 
 def _equal_noise(log: Log) -> Check:
@@ -145,22 +147,22 @@ def _equal_noise(log: Log) -> Check:
 
     many = log.count >= 3.0
     if many.sum() < 2:
-        return Check(name="noise", fits=True, words="too few repeated trials to tell whether noise is the same for all")
+        return Check(name="noise", fits=True, note="too few repeated trials to tell whether noise is the same for all")
     free = log.count[many] - 1.0
     variance = log.reward_deviation[many] / free
     if np.any(variance <= 0.0):
-        words = "some actions pay exactly the same each time, others vary: one noise scale is too large for the former"
-        return Check(name="noise", fits=False, words=words)
+        note = "some actions pay exactly the same each time, others vary: one noise scale is too large for the former"
+        return Check(name="noise", fits=False, note=note)
     pooled = float(free @ variance / free.sum())
     statistic = free.sum() * np.log(pooled) - float(free @ np.log(variance))
     correction = 1.0 + (np.sum(1.0 / free) - 1.0 / free.sum()) / (3.0 * (many.sum() - 1))
     p = float(chi2.sf(statistic / correction, many.sum() - 1))
-    words = (
+    note = (
         "rewards are about equally noisy everywhere, as the model assumes"
         if p > SUSPECT
         else "some actions have much noisier rewards than others (or rare large ones); one noise scale is assumed"
     )
-    return Check(name="noise", fits=p > SUSPECT, words=words, p_value=p)
+    return Check(name="noise", fits=p > SUSPECT, note=note, p_value=p)
 
 
 def _markov(log: Log) -> Check | None:
@@ -189,11 +191,11 @@ def _markov(log: Log) -> Check | None:
         statistic += float(2.0 * np.sum(table[positive] * np.log(table[positive] / expected[positive])))
         free += (before.size - 1) * (after.size - 1)
     if free == 0:
-        return Check(name="memory", fits=True, words="too few repeated trials to tell whether the past matters")
+        return Check(name="memory", fits=True, note="too few repeated trials to tell whether the past matters")
     p = float(chi2.sf(statistic, free))
-    words = (
+    note = (
         "where an action leads depends on the state it is taken in, not on what came before, as the model assumes"
         if p > SUSPECT
         else "where an action leads also depends on what came before: the states leave something out"
     )
-    return Check(name="memory", fits=p > SUSPECT, words=words, p_value=p)
+    return Check(name="memory", fits=p > SUSPECT, note=note, p_value=p)

@@ -15,6 +15,7 @@ from qposterior.logs.settings import FitSettings
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.prior import GaussianPrior, prior_to_dict
+from qposterior.renamed import renamed
 from qposterior.world.arrays import BoolArray, FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
@@ -50,8 +51,9 @@ class LogProblem:
     start: FloatArray  # (S,)  where episodes begin
     risk: str = "mean"
     cautious: float | None = None
-    words: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     untried: list[tuple[str, str]] = field(default_factory=list)  # (state, action) that were never tried
+    words = renamed("words", "notes")
 
     def describe(self) -> dict[str, Any]:
         """Return the settings as plain data."""
@@ -73,23 +75,23 @@ class LogProblem:
 def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProblem:
     """Return the problem that a log stands for: what the settings leave out is inferred, each by a rule below."""
     method = settings.chosen_method
-    words = [*_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
+    notes = [*_slips("states", log.states), *_slips("actions", log.actions), *_unread_columns(log)]
     is_goal, why = _goals(log, settings, path)
-    words += [*why, METHOD_WORDS[method]]
+    notes += [*why, METHOD_WORDS[method]]
     rewards, why = _rewards(log, settings, path)
-    words += why
+    notes += why
     transitions, why = _transitions(log, settings, path)
-    words += why
+    notes += why
     discount = settings.discount
     if discount is None:
         discount, reason = discount_of(log, is_goal)
-        words.append(reason)
+        notes.append(reason)
     noise, prior = settings.noise, settings.prior
     if method == "q":
         noise = noise or (_noise_prior(log) if rewards == "noisy" else None)
         if prior is None:
             prior, reason = _prior_on_q(log, is_goal, discount)
-            words.append(reason)
+            notes.append(reason)
     elif method == "model":
         prior = prior or ModelPrior()
     which = settings.actions or ("all" if method == "model" else "seen")
@@ -99,7 +101,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProbl
     )
     untried = _untried(log, tried, is_goal)
     if untried and which == "all" and settings.actions is None:
-        words.append(
+        notes.append(
             f"{_pairs(len(untried))} never tried, although the action was elsewhere: what it does is predicted from "
             "the other actions of the state, and it is never recommended (--actions seen leaves it out)"
         )
@@ -116,7 +118,7 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProbl
         start=_start(log, is_goal),
         risk=settings.risk,
         cautious=settings.cautious,
-        words=words,
+        notes=notes,
         untried=untried,
     )
 

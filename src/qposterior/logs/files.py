@@ -81,7 +81,7 @@ def check_folder(folder: Path, *, force: bool) -> None:
 
 
 def save_fit(
-    found: Fit,
+    fit: Fit,
     folder: str | Path,
     settings: FitSettings,
     *,
@@ -94,15 +94,15 @@ def save_fit(
     """
     answers = _answers(folder)
     with answers.new_answer() as new:
-        found.posterior.save(new / DRAWS_FILE)
-        write_atomically(new / ROWS_FILE, spreadsheet(found.table))
-        sums = {"log": log_to_dict(found.log), "settings": _plain(settings), "sources": list(sources)}
+        fit.posterior.save(new / DRAWS_FILE)
+        write_atomically(new / ROWS_FILE, spreadsheet(fit.table))
+        sums = {"log": log_to_dict(fit.log), "settings": _plain(settings), "sources": list(sources)}
         write_record(new / SUMS_FILE, sums, indent=None)
         if page_fn is not None:
             page_fn(new)
-        labels = {"states": found.chosen.states, "actions": found.chosen.actions}
-        answer = found.to_dict() | {"format": FORMAT, "versions": versions(), "labels": labels}
-        answer["given"] = {name: values.tolist() for name, values in found.given.items()}
+        labels = {"states": fit.chosen.states, "actions": fit.chosen.actions}
+        answer = fit.to_dict() | {"format": FORMAT, "versions": versions(), "labels": labels}
+        answer["given"] = {name: values.tolist() for name, values in fit.given.items()}
         answers.seal(new, answer, SEALED)
     return answers.path
 

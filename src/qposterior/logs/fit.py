@@ -272,7 +272,7 @@ class Fit:
             "policy": self.policy,
             "diagnostics": diagnostics
             | {
-                "chosen": self.chosen.words,
+                "chosen": self.chosen.notes,
                 "prob_policy": _or_none(self.prob_policy),
                 "untried": [list(pair) for pair in self.chosen.untried],
                 "checks": [check.to_dict() for check in self.checks],
@@ -302,7 +302,7 @@ def fit(
     Columns `state, action, reward, next_state`, and where there are `terminated, episode, weight`; other names by
     `columns`. `before` are the sums of an earlier log, to which this one is added. `policies` are files of policies to
     value, by name: columns `state, action` and, where actions are mixed, `probability`. `options` are the fields of
-    `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.words`.
+    `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.notes`.
     """
     settings = _settings_of(settings, options)
     check_type("columns", columns or Columns(), Columns)
@@ -364,7 +364,7 @@ def _model_posterior(chosen: LogProblem, settings: FitSettings, *, path: object,
             "out actions that were never tried (--actions seen)",
         )
     if num < settings.num_draws - settings.num_draws % CHAINS_OF_MODELS:
-        chosen.words.append(
+        chosen.notes.append(
             f"there are many transitions, so {num} models are drawn instead of {settings.num_draws}: P(best) is known "
             f"to ± {1.0 / np.sqrt(num):.2f} (two standard errors)"
         )
@@ -434,7 +434,7 @@ def _posterior(chosen: LogProblem, settings: FitSettings, *, path: object, progr
     noise: Noise | None = chosen.noise if chosen.rewards == "noisy" else None
     particles, rounds = sampler_size(chosen, settings.num_draws, path=path)
     if particles < settings.num_draws:
-        chosen.words.append(f"there are many pairs, so {particles} draws are kept instead of {settings.num_draws}")
+        chosen.notes.append(f"there are many pairs, so {particles} draws are kept instead of {settings.num_draws}")
     with warnings.catch_warnings():
         # What these warn of is in the diagnostics and in the checks, in the reader's own words.
         warnings.simplefilter("ignore", RuntimeWarning)

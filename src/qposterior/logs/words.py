@@ -86,14 +86,14 @@ def with_interval(numbers: tuple[float, float, float], width: float) -> tuple[st
     return value, f"{low} to {high}"
 
 
-def verdict(found: Fit) -> str:
+def verdict(fit: Fit) -> str:
     """Return in a sentence or two whether it pays to leave the logged policy."""
-    policies = found.policies
+    policies = fit.policies
     assert policies is not None
     if is_logged(policies):
         why = "no other has a larger value"
-        if found.chosen.cautious is not None:
-            why = f"no other action is better with a probability of {found.chosen.cautious:g}"
+        if fit.chosen.cautious is not None:
+            why = f"no other action is better with a probability of {fit.chosen.cautious:g}"
         return f"The recommended policy is the logged one: {why}. There is nothing to change."
     if not policies.gain.any():
         return "The recommended policy is worth exactly as much as the logged one: there is nothing to gain."
@@ -106,9 +106,9 @@ def verdict(found: Fit) -> str:
     return f"{words}: there is probably nothing to gain. It is better with probability only {sure}."
 
 
-def how_recommended(found: Fit) -> Iterator[str]:
+def how_recommended(fit: Fit) -> Iterator[str]:
     """Yield what the recommended policy was chosen for, and on what it rests."""
-    policies, chosen = found.policies, found.chosen
+    policies, chosen = fit.policies, fit.chosen
     if policies is None:
         yield "no models were drawn, so policies have no values; in each state the action of largest mean Q is taken"
         return
@@ -135,10 +135,10 @@ def how_recommended(found: Fit) -> Iterator[str]:
     )
 
 
-def sensitivity_lines(found: Fit) -> list[PolicyLine]:
+def sensitivity_lines(fit: Fit) -> list[PolicyLine]:
     """Return the gain under priors by which actions lead to places more alike, as reported, and less alike."""
-    gains = found.sensitivity
-    if len(gains) != len(ALIKE) or found.policies is None or is_logged(found.policies):
+    gains = fit.sensitivity
+    if len(gains) != len(ALIKE) or fit.policies is None or is_logged(fit.policies):
         return []
     width = max(high - low for _, low, high in gains.values())
     lines = []

@@ -41,24 +41,24 @@ Cell = tuple[str, Any]
 """What a cell shows, and what it is sorted by."""
 
 
-def write_compare_report(found: Comparison) -> Path:
+def write_compare_report(comparison: Comparison) -> Path:
     """Write `report.html` and the figures into the folder of a comparison, and return the page's path."""
-    finished = found.without_failures
+    finished = comparison.without_failures
     runs, episodes = finished.runs, finished.episodes
     if runs.empty:
-        raise InvalidInputError(f"{found.folder} has no finished run to report on")
-    table, measured = summarise_runs(found.runs), measured_column(episodes)
+        raise InvalidInputError(f"{comparison.folder} has no finished run to report on")
+    table, measured = summarise_runs(comparison.runs), measured_column(episodes)
     is_known = measured == "regret"
     laws = scaling_laws(runs) if is_known else {}
     plots = {measured: regret_plot(episodes)}
     if is_known and table["depth"].nunique() > 1:
         plots["learning_time"] = learning_time_plot(table, laws)
     page = write_page(
-        found.folder / PAGE_FILE,
+        comparison.folder / PAGE_FILE,
         "compare.html",
         title=f"Agents on {runs['environment'].iloc[0]}",
         runs=len(runs),
-        failed=len(found.runs) - len(runs),
+        failed=len(comparison.runs) - len(runs),
         agents=table["agent"].nunique(),
         library=import_extra("plotly.offline").get_plotlyjs(),
         is_known=is_known,
@@ -66,11 +66,11 @@ def write_compare_report(found: Comparison) -> Path:
         plots=plots,
         exponents=exponent_lines(laws),
         beats=beats_rows(runs) if is_known else [],
-        downloads=_downloads(found),
-        settings=json.dumps(_settings(found.folder), indent=2),
+        downloads=_downloads(comparison),
+        settings=json.dumps(_settings(comparison.folder), indent=2),
     )
     for name, plot in plots.items():
-        save_figure(plot.figure(), found.folder / name)
+        save_figure(plot.figure(), comparison.folder / name)
     return page
 
 
@@ -81,10 +81,10 @@ def _settings(folder: Path) -> dict[str, Any]:
     return shown | {"first run": asdict(settings["runs"][0]), "runs": len(settings["runs"])}
 
 
-def _downloads(found: Comparison) -> list[tuple[str, bytes]]:
-    tables = {"runs.csv": found.runs}
-    if len(found.episodes) <= MOST_EPISODES:
-        tables["episodes.csv"] = found.episodes
+def _downloads(comparison: Comparison) -> list[tuple[str, bytes]]:
+    tables = {"runs.csv": comparison.runs}
+    if len(comparison.episodes) <= MOST_EPISODES:
+        tables["episodes.csv"] = comparison.episodes
     return [(name, table.to_csv(index=False).encode()) for name, table in tables.items()]
 
 

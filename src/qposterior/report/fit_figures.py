@@ -24,9 +24,9 @@ GRID = re.compile(r"^\D*(\d{1,3})\D+(\d{1,3})\D*$")
 RECOMMENDED_COLOUR, LOGGED_COLOUR, GAIN_COLOUR = "#0072B2", "#999999", "#009E73"
 
 
-def value_figures(found: Fit) -> Iterator[tuple[str, Any]]:
+def value_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
     """Yield captions and pictures of the posteriors of the values of the two policies, and of the gain."""
-    policies = found.policies
+    policies = fit.policies
     if policies is None:
         return
     shown = {"logged": (policies.logged.values, LOGGED_COLOUR)}
@@ -41,12 +41,12 @@ def value_figures(found: Fit) -> Iterator[tuple[str, Any]]:
         yield f"How large the gain may be: above 0 with probability {share_words(policies.prob_better)}.", figure
 
 
-def state_figures(found: Fit) -> Iterator[tuple[str, Any]]:
+def state_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
     """Yield captions and pictures of what actions are worth and where they led, of a fit that is settled."""
-    dotted = "; dotted: predicted" if (found.table["count"] == 0).any() else ""
-    yield f"What each action is worth (90 % intervals; filled: the action to take{dotted}).", intervals_figure(found)
-    if len(found.chosen.states) <= MOST_NODES:
-        yield "Where actions led; thick arrows: the action to take.", graph_figure(found)
+    dotted = "; dotted: predicted" if (fit.table["count"] == 0).any() else ""
+    yield f"What each action is worth (90 % intervals; filled: the action to take{dotted}).", intervals_figure(fit)
+    if len(fit.chosen.states) <= MOST_NODES:
+        yield "Where actions led; thick arrows: the action to take.", graph_figure(fit)
 
 
 def distribution_figure(shown: dict[str, tuple[FloatArray, str]], label: str, *, mark: float | None = None) -> Any:
@@ -72,9 +72,9 @@ def distribution_figure(shown: dict[str, tuple[FloatArray, str]], label: str, *,
     return figure
 
 
-def intervals_figure(found: Fit) -> Any:
+def intervals_figure(fit: Fit) -> Any:
     """Return a figure of the intervals of every action, state by state, of as many states as there is room for."""
-    table, taken = found.table, found.policy
+    table, taken = fit.table, fit.policy
     number = table.groupby("state", sort=False).size().cumsum()
     states = list(number.index[(number <= MOST_LINES) | (number == number.iloc[0])])
     table = table[table["state"].isin(states)]
@@ -86,7 +86,7 @@ def intervals_figure(found: Fit) -> Any:
     y, ticks = 0.0, []
     for state, part in table.groupby("state", sort=False):
         for row in part.to_dict(orient="records"):
-            colour = ACTION_COLOURS[found.chosen.actions.index(row["action"]) % len(ACTION_COLOURS)]
+            colour = ACTION_COLOURS[fit.chosen.actions.index(row["action"]) % len(ACTION_COLOURS)]
             fill = colour if taken.get(str(state)) == row["action"] else "white"
             line = "-" if row["count"] else ":"
             axes.plot([row["lower"], row["upper"]], [y, y], color=colour, linewidth=1.5, linestyle=line)
@@ -103,24 +103,24 @@ def intervals_figure(found: Fit) -> Any:
 
 def node_places(states: list[str]) -> dict[int, tuple[float, float]]:
     """Return where states are drawn: as a grid where every label has a row and a column in it, else on a circle."""
-    found = [GRID.match(label) for label in states]
-    inside = [match for match in found if match]
+    matches = [GRID.match(label) for label in states]
+    inside = [match for match in matches if match]
     if len(inside) >= 4 and len(inside) >= 0.8 * len(states):
-        places = {i: (float(m.group(2)), -float(m.group(1))) for i, m in enumerate(found) if m}
+        places = {i: (float(m.group(2)), -float(m.group(1))) for i, m in enumerate(matches) if m}
         bottom = min(y for _, y in places.values()) - 1.5
-        for number, i in enumerate(i for i, match in enumerate(found) if not match):
+        for number, i in enumerate(i for i, match in enumerate(matches) if not match):
             places[i] = (float(number), bottom)
         return places
     angle = 2.0 * np.pi * np.arange(len(states)) / max(len(states), 1)
     return {i: (float(np.sin(a)) * 3.0, float(np.cos(a)) * 3.0) for i, a in enumerate(angle)}
 
 
-def graph_figure(found: Fit) -> Any:
+def graph_figure(fit: Fit) -> Any:
     """Return the decision process as a graph: arrows where actions led, by frequency."""
     plt = import_pyplot()
-    space, seen, states = found.posterior.space, found.chosen.seen, found.chosen.states
+    space, seen, states = fit.posterior.space, fit.chosen.seen, fit.chosen.states
     places = node_places(states)
-    taken = found.policy
+    taken = fit.policy
     figure, axes = plt.subplots(figsize=(7.5, 6.0))
     figure.subplots_adjust(left=0.02, right=0.98, top=0.98, bottom=0.02)
     for k in seen.observed_pairs:
@@ -134,7 +134,7 @@ def graph_figure(found: Fit) -> Any:
                 "arrowstyle": "-|>",
                 "color": colour,
                 "alpha": 0.25 + 0.65 * float(share),
-                "linewidth": 2.6 if taken.get(states[state]) == found.chosen.actions[action] else 0.9,
+                "linewidth": 2.6 if taken.get(states[state]) == fit.chosen.actions[action] else 0.9,
                 "shrinkA": 9,
                 "shrinkB": 9,
                 "connectionstyle": f"arc3,rad={0.1 + 0.06 * action:.2f}",
@@ -144,7 +144,7 @@ def graph_figure(found: Fit) -> Any:
         fill = "#DDDDDD" if space.is_goal[i] else "white"
         axes.plot(*place, "o", markersize=15, markerfacecolor=fill, markeredgecolor="black")
         axes.text(place[0], place[1] + 0.28, states[i][:24], ha="center", fontsize=8, parse_math=False)
-    for action, name in enumerate(found.chosen.actions[: len(ACTION_COLOURS)]):
+    for action, name in enumerate(fit.chosen.actions[: len(ACTION_COLOURS)]):
         axes.plot([], [], color=ACTION_COLOURS[action], label=name[:24].replace("$", r"\$"))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.set_axis_off()

@@ -41,20 +41,20 @@ WORTH_NAMING = 0.01
 """Share of the largest expected gain from which on a trial is named."""
 
 
-def write_fit_report(found: Fit, folder: str | Path) -> Path:
+def write_fit_report(fit: Fit, folder: str | Path) -> Path:
     """Write the page into the folder of a fit and return its path; labels of the log are data, never markup."""
     return write_page(
         Path(folder) / PAGE_FILE,
         "fit.html",
-        title=f"What to do: {Path(found.source).name}",
-        summary=summary(found),
-        checks=found.checks,
-        policies=[] if found.policies is None else policy_lines(found.policies),
-        values=_as_pictures(value_figures(found)),
-        answer=_answer(found) if found.is_settled else None,
-        unknown=_unknown(found),
-        chosen=[*found.chosen.words, *(how_recommended(found) if found.is_settled else ())],
-        sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(found)],
+        title=f"What to do: {Path(fit.source).name}",
+        summary=summary(fit),
+        checks=fit.checks,
+        policies=[] if fit.policies is None else policy_lines(fit.policies),
+        values=_as_pictures(value_figures(fit)),
+        answer=_answer(fit) if fit.is_settled else None,
+        unknown=_unknown(fit),
+        chosen=[*fit.chosen.notes, *(how_recommended(fit) if fit.is_settled else ())],
+        sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(fit)],
     )
 
 
@@ -62,39 +62,39 @@ def _as_pictures(figures: Iterator[tuple[str, Any]]) -> list[tuple[str, bytes]]:
     return [(caption, to_png(figure)) for caption, figure in figures]
 
 
-def _answer(found: Fit) -> dict[str, Any]:
+def _answer(fit: Fit) -> dict[str, Any]:
     """Return what the page says of states and actions, where there is an answer."""
     return {
-        "states": state_summary(found),
-        "rows": _rows(found),
-        "more": len(found.table) - MOST_ROWS,
-        "has_untried": bool((found.table["count"] == 0).any()),
-        "pictures": _as_pictures(state_figures(found)),
-        "trials": _trials(found),
+        "states": state_summary(fit),
+        "rows": _rows(fit),
+        "more": len(fit.table) - MOST_ROWS,
+        "has_untried": bool((fit.table["count"] == 0).any()),
+        "pictures": _as_pictures(state_figures(fit)),
+        "trials": _trials(fit),
     }
 
 
-def summary(found: Fit) -> list[str]:
+def summary(fit: Fit) -> list[str]:
     """Return what a manager should know, in three sentences: the verdict first."""
-    read = f"{found.log.num_rows:,} decisions in {found.table['state'].nunique():,} states were read."
-    if not found.is_settled:
+    read = f"{fit.log.num_rows:,} decisions in {fit.table['state'].nunique():,} states were read."
+    if not fit.is_settled:
         return [f"{read} There is no answer, because the computation cannot be trusted."]
-    if found.policies is None:
-        _, low, high = found.start_value
-        value, interval = with_interval(found.start_value, high - low)
+    if fit.policies is None:
+        _, low, high = fit.start_value
+        value, interval = with_interval(fit.start_value, high - low)
         return [f"With optimal decisions an episode is worth {value} (90 % interval {interval}).", read]
-    recommended, logged = policy_lines(found.policies)[:2]
+    recommended, logged = policy_lines(fit.policies)[:2]
     worth = (
         f"An episode is worth {recommended.value} ({recommended.interval}) under the recommended policy, and "
         f"{logged.value} ({logged.interval}) if decisions are made as in the log."
     )
-    return [verdict(found), f"{worth} {read}"]
+    return [verdict(fit), f"{worth} {read}"]
 
 
-def state_summary(found: Fit) -> list[str]:
+def state_summary(fit: Fit) -> list[str]:
     """Return how sure the best action of each state is."""
-    table = found.table
-    taken = table[table["action"] == table["state"].map(found.policy)]
+    table = fit.table
+    taken = table[table["action"] == table["state"].map(fit.policy)]
     compared = taken[~taken["only_action"]]
     sure = compared[compared["prob_optimal"] >= CLEAR]
     lines = [
@@ -114,7 +114,7 @@ def state_summary(found: Fit) -> list[str]:
     if rivals := _num_rivals(table, taken):
         where = _in_states(rivals)
         lines.append(f"{where} an action never tried there is more likely to be the best than the bold one: try it.")
-    lines.append(f"The probability that every bold action is the best is {found.prob_policy:.2f}.")
+    lines.append(f"The probability that every bold action is the best is {fit.prob_policy:.2f}.")
     return lines
 
 
@@ -133,9 +133,9 @@ def _num_rivals(table: pd.DataFrame, taken: pd.DataFrame) -> int:
     return int(table.loc[is_rival, "state"].nunique())
 
 
-def _rows(found: Fit) -> list[dict[Any, Any]]:
+def _rows(fit: Fit) -> list[dict[Any, Any]]:
     """Return rows of the table, with what is shown of their numbers."""
-    policy, table, rows = found.policy, found.table, []
+    policy, table, rows = fit.policy, fit.table, []
     for row, width in zip(table.head(MOST_ROWS).to_dict(orient="records"), widths(table), strict=False):
         value, interval = interval_words(row, width)
         kind = "best" if policy.get(row["state"]) == row["action"] else "untried" if row["count"] == 0 else ""
@@ -145,9 +145,9 @@ def _rows(found: Fit) -> list[dict[Any, Any]]:
     return rows
 
 
-def _trials(found: Fit) -> list[tuple[str, str, int, str]]:
+def _trials(fit: Fit) -> list[tuple[str, str, int, str]]:
     """Return what to try next, without what is worth next to nothing beside the first of it."""
-    trials = found.next_trials(8)
+    trials = fit.next_trials(8)
     return [
         (row["state"], row["action"], row["count"], f"{row['expected_gain']:.3g}")
         for row in trials.to_dict(orient="records")
@@ -155,9 +155,9 @@ def _trials(found: Fit) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def _unknown(found: Fit) -> str:
+def _unknown(fit: Fit) -> str:
     """Return the actions of states of which nothing is said."""
-    said = set(zip(found.table["state"], found.table["action"], strict=True))
-    pairs = [pair for pair in found.chosen.untried if pair not in said]
+    said = set(zip(fit.table["state"], fit.table["action"], strict=True))
+    pairs = [pair for pair in fit.chosen.untried if pair not in said]
     more = f", … ({len(pairs):,} in all)" if len(pairs) > MOST_NAMED else ""
     return ", ".join(f"{_short(action)} in {_short(state)}" for state, action in pairs[:MOST_NAMED]) + more
