@@ -114,7 +114,7 @@ def fit_command(log: Path, **options: Any) -> None:
 @click.option("--state", required=True, help="The label of the state, as in the log.")
 @click.option("--explore", is_flag=True, help="Draw the action by the probability that it is optimal.")
 @click.option("--seed", type=click.IntRange(min=0), help="Of the draw; a fresh one at every call unless given.")
-def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> None:
+def act_command(folder: Path, *, state: str, explore: bool, seed: int | None) -> None:
     """Print the action to take in a state, by the fit in FOLDER.
 
     \b
