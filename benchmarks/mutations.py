@@ -354,6 +354,11 @@ MUTATIONS = [
     Mutation("inference/trust.py", "1.0 - 0.01 / max(quantities, 1)", "0.5", LARGE + "test_chains_of_few_draws_are_trusted_unless_they_disagree"),
     Mutation("inference/trust.py", "if reason is None and usual < 0.5 * draws:", "if False:", LARGE + "test_draws_that_repeat_each_other_are_not_trusted_however_few"),
     Mutation("logs/fit.py", "changed = replace(prior, row_scale=scale)", "changed = replace(prior, row_scale=scale**-1.0)", LARGE + "test_a_gain_is_also_given_under_other_priors_on_rows"),
+    Mutation("methods.py", "is_covered = self.samples and ", "is_covered = False and ", POSTERIORS + "test_a_method_of_ones_own_is_a_line_in_the_table_and_is_held_against_enumeration"),
+    Mutation("arguments.py", "name not in METHODS[method].uses", "False", POSTERIORS + "test_a_method_of_ones_own_is_a_line_in_the_table_and_is_held_against_enumeration"),
+    Mutation("weighted_draws.py", 'self.diagnostics.get("distrust", "nothing', 'self.diagnostics.get("-", "nothing', WEIGHTS + "test_a_reason_not_to_rely_on_draws_is_read_under_its_former_name"),
+    Mutation("environments/deep_sea.py", "(1 - right, index", "(right, index", "tests/algebra/test_environments.py::test_a_drawn_mapping_swaps_the_two_actions_of_a_cell_and_nothing_else"),
+    Mutation("report/plots.py", "1.96 * spread / np.sqrt(len(runs))", "1.96 * spread", "tests/algebra/test_statistics.py::test_the_band_of_a_mean_curve_is_that_of_its_standard_error"),
 ]  # fmt: skip
 
 

@@ -37,6 +37,7 @@ RENAMED = {
     "weighted_draws.py": "answers.py",
     "api.py": "front_door.py",
     "arguments.py": "front_door.py/arguments.py",
+    "methods.py": "front_door.py/methods.py",
 }
 
 LINE = re.compile(r"^Sources: (?P<names>[\w. ]+) \(sha256 (?P<hashes>[0-9a-f, ]+|unknown)\)\.$", re.MULTILINE)

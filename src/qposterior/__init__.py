@@ -7,6 +7,7 @@ The way of the data, and where each part lives:
     model            prior × noise × rows × chart, and the Target they make; a prior on the model; the compiled loops
     weighted_draws   Posterior: the only thing that hands out numbers
     inference        enumeration, chains, tempering, models, diagnostics; smc: the samplers that follow the data
+    methods          a line for each way of posterior(...) to draw
     arguments, api   posterior(...): from an Experience to a Posterior
     agents           one file each, one protocol
     experiments      explore: an agent in a world; compare: a grid of them; metrics, statistics, folders

@@ -11,14 +11,13 @@ import numpy as np
 from qposterior.arguments import check_arguments, to_problem
 from qposterior.checks import check_settings_kind, make_rng
 from qposterior.errors import name_states
-from qposterior.inference import conjugate, exact, hmc, model_draws, tempering
+from qposterior.inference import conjugate, model_draws
 from qposterior.inference.chains import HMCSettings
-from qposterior.inference.cross_check import cross_checked, scouted
 from qposterior.inference.exact import MOST_CELLS
 from qposterior.inference.problem import Problem
-from qposterior.inference.smc import islands
 from qposterior.inference.smc.annealed import AnnealedSettings
 from qposterior.inference.smc.one_look import OneLookSettings
+from qposterior.methods import METHODS
 from qposterior.model.charts import Parts
 from qposterior.model.free_loops import free_loop
 from qposterior.model.model_prior import ModelPrior
@@ -76,29 +75,17 @@ def posterior(
     given = dict(locals())
     check_arguments(given)
     rng = make_rng(seed)
-    chosen: Any = settings  # each method checks, or was checked for, its own kind
-    if method in ("hmc", "tempering") and chosen is not None:
-        check_settings_kind(chosen, HMCSettings)
+    if settings is not None and (kind := METHODS[method].settings_kind) is not None:
+        check_settings_kind(settings, kind)
     variable = variable_of(prior)
     if variable == "model":
         seen = seen.with_frequencies() if transitions == "empirical" else seen
         return _announced(model_draws.run(seen, given["prior"], particles, rng))
     problem = to_problem(given)
     if variable == "reward":
-        return _announced(conjugate.run(problem, rng, chosen))
+        return _announced(conjugate.run(problem, rng, given["settings"]))
     _warn_of_free_loops(problem)
-    if method == "exact":
-        return _announced(exact.run(problem, rng, max_cells=max_cells))
-    if method == "smc":
-        sampled = scouted(islands.run(problem, rng, chosen), problem, rng)
-    elif method == "tempering":
-        sampled = tempering.run(problem, rng, chosen, progress_fn=progress_fn)
-        sampled = sampled if problem.q_function else scouted(sampled, problem, rng)
-    else:
-        sampled = hmc.run(problem, rng, chosen, progress_fn=progress_fn)
-    # Enumeration knows tables whose rows are known.
-    is_covered = problem.q_function is None and problem.rows is None
-    return _announced(cross_checked(sampled, problem) if is_covered else sampled)
+    return _announced(METHODS[method].run(problem, rng, given))
 
 
 def _warn_of_free_loops(problem: Problem) -> None:

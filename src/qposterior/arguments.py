@@ -11,6 +11,7 @@ from qposterior.checks import check_callable, check_choice, check_count, check_n
 from qposterior.errors import InvalidInputError
 from qposterior.inference.exact import MOST_CELLS
 from qposterior.inference.problem import Problem
+from qposterior.methods import METHODS
 from qposterior.model.charts import CHARTS, LinearQ, Parts, QChart
 from qposterior.model.noise import Likelihood, Tolerance, as_likelihood, check_noise
 from qposterior.model.prior import check_prior, prior_to_dict, variable_of
@@ -18,15 +19,6 @@ from qposterior.model.rows import DirichletRows, Rows, SimulatedRows, SimulatorP
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
-
-METHODS = ("exact", "hmc", "tempering", "smc")
-USED_BY = {
-    "settings": ("hmc", "tempering", "smc"),
-    "features": ("hmc", "tempering"),
-    "progress_fn": ("hmc", "tempering"),
-    "max_cells": ("exact",),
-}
-"""Arguments that some methods have no use for: given to another one they are refused, not ignored."""
 
 
 def check_arguments(given: dict[str, Any]) -> None:
@@ -110,10 +102,12 @@ def _check_each(given: dict[str, Any]) -> None:
 def _check_all_are_used(given: dict[str, Any]) -> None:
     """Raise for an argument that was given and that nothing on the way to this posterior would look at."""
     method, coordinates, kernel = given["method"], given["coordinates"], given["kernel"]
-    is_given = {name: given[name] is not None for name in USED_BY} | {"max_cells": given["max_cells"] != MOST_CELLS}
-    for name, methods in USED_BY.items():
-        if is_given[name] and method not in methods:
-            raise InvalidInputError(f"{name} is for method {' and '.join(methods)}, not for {method!r}; leave it out")
+    is_given = {name: given[name] is not None for name in ("settings", "features", "progress_fn")}
+    is_given["max_cells"] = given["max_cells"] != MOST_CELLS
+    for name in is_given:
+        if is_given[name] and name not in METHODS[method].uses:
+            users = " and ".join(each for each, other in METHODS.items() if name in other.uses)
+            raise InvalidInputError(f"{name} is for method {users}, not for {method!r}; leave it out")
     if is_given["features"] and callable(coordinates):
         raise InvalidInputError("a linear Q (features=) has coordinates of its own, its weights; leave coordinates out")
     is_tolerant = bool(np.any(given["tolerance"]))

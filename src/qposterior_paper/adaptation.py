@@ -39,7 +39,7 @@ def make_sample_distribution(size: Size) -> Made:
     places, truth = state_places(world), world.truth
     assert places is not None
     assert truth is not None
-    figure = cells_figure(table, places, truth.q, f"abrl-paper, {PARTICLES} particles, 5 × 5 Deep Sea")
+    figure = cells_figure(table, places, truth.q, title=f"abrl-paper, {PARTICLES} particles, 5 × 5 Deep Sea")
     layer = world.space.layer
     assert layer is not None
     # How many episodes after its first trial the spread of a pair stays below a tenth of the prior's.

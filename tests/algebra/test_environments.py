@@ -243,3 +243,13 @@ def test_an_id_without_a_table_is_told_what_works_instead():
 def test_a_sea_too_deep_for_the_memory_is_refused(name):
     with pytest.raises(qp.InvalidInputError, match=r"at most 1000 .* got 100000"):
         qp.make_environment(name, depth=100_000)
+
+
+def test_a_drawn_mapping_swaps_the_two_actions_of_a_cell_and_nothing_else():
+    plain, drawn = (qp.make_environment("deep-sea", depth=12, mapping_seed=seed) for seed in (None, 7))
+    assert plain.space == drawn.space
+    outcomes = [np.stack([mdp.transitions.successor, mdp.rewards], axis=1).reshape(-1, 2, 2) for mdp in (plain, drawn)]
+    same = (outcomes[0] == outcomes[1]).all(axis=(1, 2))
+    swapped = (outcomes[0] == outcomes[1][:, ::-1]).all(axis=(1, 2))
+    assert np.all(same ^ swapped)
+    assert 20 <= same.sum() <= 46  # of 66 cells, a half each: 8e-4 to lie outside

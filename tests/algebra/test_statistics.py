@@ -23,6 +23,7 @@ from qposterior.experiments.statistics import (
     summarise_runs,
 )
 from qposterior.report.compare_report import learning_time_plot
+from qposterior.report.plots import Curve
 
 
 @pytest.mark.parametrize("size", [37, 39])
@@ -208,3 +209,11 @@ def test_agents_stand_around_their_depth_and_one_alone_on_it():
     np.testing.assert_allclose(found.mean(axis=0), [10.0, 20.0])
     assert np.all(np.diff(found, axis=0) > 0.1)
     assert np.all(np.abs(found / [10.0, 20.0] - 1.0) < 0.03)
+
+
+def test_the_band_of_a_mean_curve_is_that_of_its_standard_error():
+    curve = Curve.mean_of(np.array([[0.0, 1.0, 2.0], [2.0, 7.0, 2.0], [10.0, 7.0, 2.0]]))
+    assert curve.episode.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(curve.mean, [4.0, 5.0, 2.0])
+    np.testing.assert_allclose(curve.error, [1.96 * np.sqrt(28.0 / 3.0), 1.96 * 2.0, 0.0])
+    assert not Curve.mean_of(np.array([[3.0, 4.0]])).error.any()

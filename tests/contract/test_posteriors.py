@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import qposterior as qp
 from problems import looping_two_state, noisy_experience, random_problem
 from qposterior.inference.hmc import HMCSettings
+from qposterior.methods import METHODS, Method
 
 QUICK = HMCSettings(chains=4, warm_up=160, max_iterations=250, block=250, min_ess=0.0)
 CASES = {
@@ -382,3 +384,28 @@ def test_reweighting_gives_the_posterior_of_another_prior():
     np.testing.assert_allclose(twice.weights, found.weights, rtol=1e-9)
     with pytest.raises(qp.InvalidInputError, match="log_ratio"):
         wide.reweight(np.full(40_000, np.nan))
+
+
+def test_a_method_of_ones_own_is_a_line_in_the_table_and_is_held_against_enumeration(monkeypatch):
+    def draw(problem, rng, given, shift=0.0):
+        """Importance sampling: draws of the prior on the free values, weighted by the target over it."""
+        target = problem.target(rng)
+        x = rng.normal(0.0, 4.0, (problem.num_draws, target.num_coordinates))
+        log_weight = target.log_density(x).total + 0.5 * np.sum((x / 4.0) ** 2, axis=1)
+        weights = np.exp(log_weight - log_weight.max())
+        draws = target.to_q(x) + shift * np.arange(problem.space.num_pairs)
+        return problem.posterior(
+            draws=draws, weights=weights / weights.sum(), method="mine", diagnostics={"trusted": True}
+        )
+
+    _, seen = random_problem("acyclic", 3)
+    monkeypatch.setitem(METHODS, "mine", Method(run_fn=draw, uses=()))
+    post = qp.posterior(seen, method="mine", particles=40_000)
+    assert post.trusted, post.reliability_warning
+    exact = qp.posterior(seen, method="exact")
+    np.testing.assert_allclose(post.prob_optimal_table(), exact.prob_optimal_table(), atol=0.05)
+    with pytest.raises(qp.InvalidInputError, match="max_cells is for method exact, not for 'mine'"):
+        qp.posterior(seen, method="mine", max_cells=7)
+    monkeypatch.setitem(METHODS, "mine", Method(run_fn=partial(draw, shift=3.0), uses=()))
+    with pytest.warns(RuntimeWarning, match="enumeration"):
+        assert not qp.posterior(seen, method="mine", particles=4000).trusted

@@ -77,5 +77,5 @@ class Beliefs:
 
 def belief_table(posterior: Posterior) -> FloatArray:
     """Return ``(3, K)`` mean, standard deviation and P(optimal) of each pair."""
-    place = posterior.space.pair_state, posterior.space.pair_action
-    return np.stack([posterior.mean()[place], posterior.sd()[place], posterior.prob_optimal_table()[place]])
+    pairs = posterior.space.pair_state, posterior.space.pair_action
+    return np.stack([posterior.mean()[pairs], posterior.sd()[pairs], posterior.prob_optimal_table()[pairs]])

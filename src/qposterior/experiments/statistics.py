@@ -34,7 +34,7 @@ class Estimate:
         return f"{self.value:.4g}{interval(self.low, self.high, '.4g')}"
 
 
-def bounded_mean(row: Mapping[Any, Any], name: str = "mean", low: str = "low", high: str = "high") -> str:
+def bounded_mean(row: Mapping[Any, Any], name: str = "mean", *, low: str = "low", high: str = "high") -> str:
     """Return a learning time of `summarise_runs` with its interval as text, "≥" before a lower bound."""
     if np.isnan(row[name]):
         return "–"

@@ -21,8 +21,8 @@ class LogError(InvalidInputError):
     """A log cannot be read; the message names the file, the row where there is one, and the remedy."""
 
     def __init__(self, path: object, message: str, row: int | None = None) -> None:
-        place = f"{path}" if row is None else f"{path}, row {row}"
-        super().__init__(_one_line(f"{place}: {message}"))
+        where = f"{path}" if row is None else f"{path}, row {row}"
+        super().__init__(_one_line(f"{where}: {message}"))
 
 
 def _one_line(text: str) -> str:

@@ -114,9 +114,9 @@ class Fit:
         probabilities = logged_policy(post.space, self.chosen.seen.count.astype(float))
         states, actions = numbered(self.chosen.states), numbered(self.chosen.actions)
         for state, action in policy.items():
-            place = states[check_choice("state", state, states)]
-            pair = post.space.pair(place, actions[check_choice("action", action, actions)])
-            probabilities[post.space.first_pair[place] : post.space.first_pair[place + 1]] = 0.0
+            index = states[check_choice("state", state, states)]
+            pair = post.space.pair(index, actions[check_choice("action", action, actions)])
+            probabilities[post.space.first_pair[index] : post.space.first_pair[index + 1]] = 0.0
             probabilities[pair] = 1.0
         values = policy_values(post.models, probabilities) @ self.chosen.start
         return float(values.mean()), *central_interval(values)
@@ -164,7 +164,7 @@ class Fit:
         import pandas as pd
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
-        place = space.pair_state, space.pair_action
+        pairs = space.pair_state, space.pair_action
         loss = self.posterior.expectation_of(lambda draws: space.maximum(draws)[:, space.pair_state] - draws)
         mean, lower, upper = self._values()
         rows = pd.DataFrame(
@@ -175,7 +175,7 @@ class Fit:
                 "mean": mean,
                 "lower": lower,
                 "upper": upper,
-                "prob_optimal": self.posterior.prob_optimal_table()[place],
+                "prob_optimal": self.posterior.prob_optimal_table()[pairs],
                 "expected_loss": loss,
                 "only_action": _tried_actions(self.chosen)[space.pair_state] <= 1,
             },

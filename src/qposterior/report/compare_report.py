@@ -174,7 +174,7 @@ def learning_rows(table: pd.DataFrame) -> list[dict[str, Cell]]:
             "solved": (f"{row['solved']}/{row['runs']}", row["solved"] / max(row["runs"], 1)),
             "failed": _number(row["failed"]),
             "mean learning time": (bounded_mean(row), _sortable(row["mean"])),
-            "IQM": (bounded_mean(row, "iqm", "iqm_low", "iqm_high"), _sortable(row["iqm"])),
+            "IQM": (bounded_mean(row, "iqm", low="iqm_low", high="iqm_high"), _sortable(row["iqm"])),
             "median": _number(row["median"], ".0f"),
             "seconds a run": _number(row["seconds"], ".2f"),
         }

@@ -115,7 +115,9 @@ def trace_figure(trace: pd.DataFrame, *, title: str = "") -> Any:
     return figure
 
 
-def cells_figure(beliefs: pd.DataFrame, places: dict[int, tuple[int, int]], truth: FloatArray, title: str) -> Any:
+def cells_figure(
+    beliefs: pd.DataFrame, places: dict[int, tuple[int, int]], truth: FloatArray, *, title: str = ""
+) -> Any:
     """Return a figure with a panel per state: mean ± sd of Q of each action over the episodes, dashed the truth."""
     plt = import_pyplot()
     rows, columns = (1 + max(place[i] for place in places.values()) for i in (0, 1))

@@ -61,10 +61,10 @@ class Times:
     def draw(self, axes: Any, *, colour: str, label: str) -> None:
         """Draw points with bars, hollow triangles for lower bounds, and the law dotted."""
         depth, mean, low, high = self._columns()
-        place, solved = self.shift * depth, self._is_solved()
-        axes.errorbar(place, mean, yerr=[mean - low, high - mean], fmt="none", ecolor=colour, elinewidth=1.0)
-        axes.plot(place[solved], mean[solved], "o", color=colour, markersize=5, label=label)
-        axes.plot(place[~solved], mean[~solved], "^", color=colour, markersize=6, markerfacecolor="none")
+        x, solved = self.shift * depth, self._is_solved()
+        axes.errorbar(x, mean, yerr=[mean - low, high - mean], fmt="none", ecolor=colour, elinewidth=1.0)
+        axes.plot(x[solved], mean[solved], "o", color=colour, markersize=5, label=label)
+        axes.plot(x[~solved], mean[~solved], "^", color=colour, markersize=6, markerfacecolor="none")
         for _, fitted, times in self._fitted():
             axes.plot(self.shift * fitted, times, ":", color=colour, linewidth=1.2)
 

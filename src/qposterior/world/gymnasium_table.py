@@ -70,9 +70,7 @@ def read_gymnasium_table(
     start = _start_of(environment.unwrapped, num_states)
     try:
         columns = _columns_of(table, num_states, num_actions)
-        return _table_of(
-            *columns, start=start, num_states=num_states, step_cost=step_cost, discount=discount, name=name
-        )
+        return _table_of(columns, start=start, num_states=num_states, step_cost=step_cost, discount=discount, name=name)
     except InvalidInputError as error:
         raise InvalidInputError(f"environment {name!r}, unwrapped.P: {error}") from error
 
@@ -130,20 +128,10 @@ def _start_of(environment: Any, num_states: int) -> FloatArray | None:
 
 
 def _table_of(
-    state: IntArray,
-    action: IntArray,
-    successor: IntArray,
-    probability: FloatArray,
-    reward: FloatArray,
-    ended: BoolArray,
-    *,
-    start: FloatArray | None,
-    num_states: int,
-    step_cost: float,
-    discount: float,
-    name: str,
+    columns: Columns, *, start: FloatArray | None, num_states: int, step_cost: float, discount: float, name: str
 ) -> FiniteMDP:
     """Return the table of outcomes; what ends an episode is a goal."""
+    state, action, successor, probability, reward, ended = columns
     is_goal = np.zeros(num_states, dtype=bool)
     is_goal[successor[ended]] = True
     alive = ~ended & (probability > 0.0)

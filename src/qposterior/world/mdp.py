@@ -99,7 +99,7 @@ class FiniteMDP:
             raise InvalidInputError(f"rewards must have shape {shape} like the transitions, got {rewards.shape}")
         admissible = np.ones(shape, dtype=bool) if actions is None else check_mask("actions", actions, shape)
         is_goal = goal_mask(goal, shape[0])
-        _check_goal_rows(transitions, rewards, admissible, is_goal)
+        _check_goal_rows(transitions, rewards, admissible, is_goal=is_goal)
         # `!= 0` keeps nan and negative entries, so that the validation sees them.
         state, action, successor = np.nonzero((transitions != 0.0) & (admissible & ~is_goal[:, None])[:, :, None])
         return cls.from_columns(
@@ -204,14 +204,14 @@ class FiniteMDP:
         shapes = {column.shape for column in (state, action, successor, probability, reward)}
         if len(shapes) > 1 or state.ndim != 1:
             raise InvalidInputError(f"the columns of edges must be of one length, got {sorted(shapes)}")
-        _check_entries(state, action, successor, probability, num_states)
+        _check_entries(state, action, successor, probability=probability, num_states=num_states)
         if admissible is None:
             admissible = np.zeros((num_states, 1 + int(action.max(initial=0))), dtype=bool)
             admissible[state, action] = True
         space = StateActionSpace.from_mask(admissible, is_goal, discount=discount)
         pair = space.pair_index[state, action]
         rewards = sum_by(pair, probability * reward, space.num_pairs)
-        table = _merge_rows(pair, successor, probability, space)
+        table = _merge_rows(pair, successor, probability, space=space)
         _check_rewards(space, rewards)
         start = initial_distribution(initial, is_goal)
         space = replace(space, layer=find_layers(space, table, start))
@@ -283,7 +283,7 @@ def initial_distribution(initial: npt.ArrayLike | None, is_goal: BoolArray) -> F
 
 
 def _check_entries(
-    state: IntArray, action: IntArray, successor: IntArray, probability: FloatArray, num_states: int
+    state: IntArray, action: IntArray, successor: IntArray, *, probability: FloatArray, num_states: int
 ) -> None:
     """Raise for a successor that does not exist and for a probability that is negative or not finite."""
     outside = np.flatnonzero((successor < 0) | (successor >= num_states) | (state < 0) | (state >= num_states))
@@ -302,7 +302,7 @@ def _check_entries(
 
 
 def _merge_rows(
-    pair: IntArray, successor: IntArray, probability: FloatArray, space: StateActionSpace
+    pair: IntArray, successor: IntArray, probability: FloatArray, *, space: StateActionSpace
 ) -> TransitionTable:
     """Return the rows with duplicate successors merged and zero entries dropped; raise unless each sums to 1."""
     total = sum_by(pair, probability, space.num_pairs)
@@ -332,7 +332,9 @@ def _check_rewards(space: StateActionSpace, rewards: FloatArray) -> None:
         )
 
 
-def _check_goal_rows(transitions: FloatArray, rewards: FloatArray, admissible: BoolArray, is_goal: BoolArray) -> None:
+def _check_goal_rows(
+    transitions: FloatArray, rewards: FloatArray, admissible: BoolArray, *, is_goal: BoolArray
+) -> None:
     """Raise for a goal that can be left or that pays; rows left at zero count as not given."""
     for state in np.flatnonzero(is_goal):
         rows = transitions[state, admissible[state]]

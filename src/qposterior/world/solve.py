@@ -8,8 +8,9 @@ import numpy as np
 
 from qposterior.checks import check_type
 from qposterior.errors import NoUniqueSolutionError, name_states
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.mdp import FiniteMDP
+from qposterior.world.space import StateActionSpace
 from qposterior.world.structure import inescapable_set, recurrent_class, state_graph, steps_to
 
 TIE = 1e-10
@@ -142,7 +143,6 @@ def _policy_iteration(
 ) -> tuple[FloatArray, IntArray]:
     """Return ``(K,)`` Q* and no states, or, where an improved policy is improper, the states of its paying loop."""
     space = mdp.space
-    first = space.first_pair[space.deciding_states]
     leaving, before = exits, -np.inf
     while True:
         value = _checked_values(mdp, policy, leaving)
@@ -153,8 +153,7 @@ def _policy_iteration(
         if not better.any() or value.sum() <= before:
             return q, np.empty(0, dtype=np.int64)
         before = value.sum()
-        greedy = first + _argmax_within(q, space.first_pair, space.deciding_states)
-        policy = np.where(better, greedy, policy)
+        policy = np.where(better, _best_pairs(space, q), policy)
         if leaving is not None:
             leaving = leaving.copy()
             leaving[space.deciding_states[better]] = np.nan
@@ -183,13 +182,11 @@ def _checked_values(mdp: FiniteMDP, policy: IntArray, exits: FloatArray | None) 
     return value
 
 
-def _argmax_within(q: FloatArray, first_pair: IntArray, states: IntArray) -> IntArray:
-    """Return the offset of the first largest q within each state's run of pairs."""
-    lengths = first_pair[states + 1] - first_pair[states]
-    best = np.maximum.reduceat(q, first_pair[states])
-    offset = np.arange(q.size) - np.repeat(first_pair[states], lengths)
-    candidate = np.where(q == np.repeat(best, lengths), offset, q.size)
-    return np.minimum.reduceat(candidate, first_pair[states])
+def _best_pairs(space: StateActionSpace, q: FloatArray) -> IntArray:
+    """Return the first of the pairs of largest q of each non-goal state."""
+    is_best = q == space.maximum(q)[space.pair_state]
+    candidate = np.where(is_best, np.arange(q.size), q.size)
+    return np.minimum.reduceat(candidate, space.first_pair[space.deciding_states])
 
 
 def _warm_start(mdp: FiniteMDP) -> IntArray:
@@ -203,15 +200,13 @@ def _warm_start(mdp: FiniteMDP) -> IntArray:
         if np.array_equal(following, value):
             break
         value = following
-    states = space.deciding_states
-    return space.first_pair[states] + _argmax_within(q, space.first_pair, states)
+    return _best_pairs(space, q)
 
 
 def _approaching_policy(mdp: FiniteMDP, distance: FloatArray) -> IntArray:
     """Return for each non-goal state a pair that may lead closer to a goal: a proper policy."""
-    space = mdp.space
     nearest = np.minimum.reduceat(distance[mdp.transitions.successor], mdp.transitions.row_start[:-1])
-    return space.first_pair[space.deciding_states] + _argmax_within(-nearest, space.first_pair, space.deciding_states)
+    return _best_pairs(mdp.space, -nearest)
 
 
 def _is_proper(mdp: FiniteMDP, policy: IntArray, exits: FloatArray) -> bool:
@@ -232,16 +227,13 @@ def _mean_reward(mdp: FiniteMDP, loop: IntArray, q: FloatArray) -> float:
     inside = np.zeros(mdp.space.num_states, dtype=bool)
     inside[loop] = True
     stays = inside[mdp.space.pair_state] & (mdp.transitions.expect((~inside).astype(float)) == 0.0)
-    pairs = np.array([_best_staying(mdp, s, stays, q) for s in loop])
+    best = np.full(mdp.space.num_states, -1)
+    best[mdp.space.deciding_states] = _best_pairs(mdp.space, np.where(stays, q, -np.inf))
+    pairs = best[loop]
     step = mdp.transitions.matrix[pairs][:, loop]
     system = sp.vstack([step.T - sp.eye_array(loop.size), np.ones((1, loop.size))])
     stationary = lsqr(system, np.append(np.zeros(loop.size), 1.0), atol=1e-12, btol=1e-12)[0]
     return float(stationary @ mdp.rewards[pairs])
-
-
-def _best_staying(mdp: FiniteMDP, state: int, stays: BoolArray, q: FloatArray) -> int:
-    pairs = np.arange(mdp.space.first_pair[state], mdp.space.first_pair[state + 1])
-    return int(max(pairs[stays[pairs]], key=lambda k: q[k]))
 
 
 def _raise_unless_unique(report: Uniqueness, num_states: int) -> None:
