@@ -15,7 +15,7 @@ from qposterior.logs.settings import READING, FitSettings
 if TYPE_CHECKING:
     from qposterior.logs.preview import Preview
 
-MOST_COLUMNS, MOST_LABELS = 40, 8
+MOST_COLUMNS = 40
 
 
 @click.command("inspect", short_help="What a log holds, and how fit would read it.")
@@ -50,6 +50,8 @@ def inspect_command(log: Path, columns: dict[str, str], force: bool, json_target
 def _print(found: Preview, columns: dict[str, str], options: dict[str, Any]) -> None:
     from rich.markup import escape
 
+    from qposterior.logs.preview import options_of
+
     files = "" if found.num_files == 1 else f"{found.num_files} files, "
     click.echo(f"{found.source}: {files}{found.num_rows:,} rows, {len(found.columns)} columns")
     rows = [
@@ -65,41 +67,15 @@ def _print(found: Preview, columns: dict[str, str], options: dict[str, Any]) -> 
     print_table("Columns", rows, left=["column", "holds", "most frequent"], width=110)
     if len(found.columns) > MOST_COLUMNS:
         click.echo(f"… and {len(found.columns) - MOST_COLUMNS:,} columns more (--json has all)")
-    if found.log is not None:
-        _print_log(found.facts)
+    for line in found.lines:
+        click.echo(line)
     for note in found.notes:
         click.echo(f"- {note}")
-    given = [part for ours, theirs in columns.items() for part in ("--column", f"{ours}={theirs}")]
-    for name, value in options.items():
-        flag = f"--{name.replace('_', '-')}"
-        given += [flag] if value is True else [flag, str(value)] if value else []
     if found.problem is None:
-        click.echo(f"Fit it: qposterior fit {shlex.join([found.source, *given])} --out answer")
+        command = shlex.join(["qposterior", "fit", found.source, *options_of(columns, options), "--out", "answer"])
+        click.echo(f"Fit it: {command}")
         return
     click.echo(f"! cannot be read yet: {found.problem}")
-    if found.guess:
-        click.echo(
-            f"By the names of its columns: qposterior inspect {shlex.quote(found.source)} {' '.join(found.guess)}"
-        )
-
-
-def _print_log(facts: dict[str, Any]) -> None:
-    episodes = "one episode" if facts["episodes"] == 1 else f"{facts['episodes']:,} episodes"
-    click.echo(f"As a log: {facts['rows']:,} decisions in {episodes}")
-    for kind in ("states", "actions"):
-        labels = facts[kind]
-        shown = ", ".join(f"{label} ({number:,.10g})" for label, number in list(labels.items())[:MOST_LABELS])
-        more = f", … {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
-        click.echo(f"  {len(labels):,} {kind} with decisions: {shown}{more}")
-    low, mean, high = (facts[f"reward_{which}"] for which in ("lowest", "mean", "highest"))
-    click.echo(f"  rewards from {low:g} to {high:g}" + ("" if mean is None else f", {mean:.4g} on average"))
-    click.echo(
-        f"  {facts['pairs_tried']:,} pairs of state and action were tried ({facts['tried_once']:,} of them once), "
-        f"{facts['pairs_never_tried']:,} never"
-    )
-    click.echo(
-        f"  {facts['pairs_with_several_successors']:,} pairs led to several states; one can come back to "
-        f"{facts['states_on_loops']:,} states"
-    )
-    if facts["gaps"]:
-        click.echo(f"  {facts['gaps']:,} gaps: a row does not begin where the row before it ended, in the same episode")
+    if found.guess is not None and found.guess.options:
+        command = shlex.join(["qposterior", "inspect", found.source, *found.guess.options])
+        click.echo(f"By the names of its columns: {command}")

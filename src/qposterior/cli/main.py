@@ -17,6 +17,7 @@ from qposterior.cli.inspect import inspect_command
 from qposterior.cli.list import list_command
 from qposterior.cli.paper import paper_command
 from qposterior.cli.report import report_command
+from qposterior.cli.serve import serve_command
 from qposterior.errors import QPosteriorError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED, EXIT_TERMINATED = 1, 2, 130, 143
@@ -42,6 +43,7 @@ cli.add_command(explore_command)
 cli.add_command(fit_command)
 cli.add_command(act_command)
 cli.add_command(inspect_command)
+cli.add_command(serve_command)
 cli.add_command(compare_command)
 cli.add_command(report_command)
 cli.add_command(paper_command)

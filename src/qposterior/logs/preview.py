@@ -19,9 +19,11 @@ from qposterior.logs.sources import files_of
 from qposterior.world.arrays import IntArray, sum_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     import duckdb
 
-NUM_EXAMPLES, LONGEST_EXAMPLE = 3, 24
+NUM_EXAMPLES, LONGEST_EXAMPLE, MOST_LABELS = 3, 24, 8
 
 NAMES = {
     "state": ("state", "status", "stage", "condition", "situation", "phase", "position"),
@@ -49,6 +51,28 @@ class ColumnFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """What might make a log of a file: names of columns, and settings."""
+
+    columns: dict[str, str]  # our name → name in the file
+    settings: dict[str, str | bool]
+
+    @property
+    def options(self) -> list[str]:
+        """The options of the command line that say so."""
+        return options_of(self.columns, self.settings)
+
+
+def options_of(columns: Mapping[str, str], settings: Mapping[str, Any]) -> list[str]:
+    """Return the options of the command line that stand for columns and settings; what is not set has none."""
+    options = [part for ours, theirs in columns.items() for part in ("--column", f"{ours}={theirs}")]
+    for name, value in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        options += [flag] if value is True else [flag, str(value)] if value else []
+    return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """What a look at a log has found."""
 
@@ -59,12 +83,17 @@ class Preview:
     log: Log | None = field(repr=False)  # None: it cannot be read as it is
     problem: str | None  # why not
     notes: list[str]  # what would be inferred
-    guess: list[str]  # options that might make a log of it, from the names of its columns
+    guess: Guess | None  # what might make a log of it, from the names of its columns
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the log holds, by name."""
         return {} if self.log is None else facts_of(self.log)
+
+    @property
+    def lines(self) -> list[str]:
+        """What the log holds, in sentences."""
+        return [] if self.log is None else list(_lines(self.facts))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""
@@ -76,7 +105,7 @@ class Preview:
             "log": self.facts,
             "problem": self.problem,
             "notes": self.notes,
-            "guess": self.guess,
+            "guess": [] if self.guess is None else self.guess.options,
         }
 
 
@@ -113,7 +142,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
         log=log,
         problem=problem,
         notes=notes,
-        guess=_guess(facts) if log is None else [],
+        guess=_guess(facts) if log is None else None,
     )
 
 
@@ -139,6 +168,23 @@ def facts_of(log: Log) -> dict[str, Any]:
         "never_decided_in": [log.states[s] for s in np.flatnonzero(~log.acting)],
         "gaps": log.num_gaps,
     }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    episodes = "one episode" if facts["episodes"] == 1 else f"{facts['episodes']:,} episodes"
+    yield f"As a log: {facts['rows']:,} decisions in {episodes}"
+    for kind in ("states", "actions"):
+        labels = facts[kind]
+        shown = ", ".join(f"{label} ({number:,.10g})" for label, number in list(labels.items())[:MOST_LABELS])
+        more = f", … {len(labels) - MOST_LABELS:,} more" if len(labels) > MOST_LABELS else ""
+        yield f"{len(labels):,} {kind} with decisions: {shown}{more}"
+    low, mean, high = (facts[f"reward_{which}"] for which in ("lowest", "mean", "highest"))
+    yield f"Rewards from {low:g} to {high:g}" + ("" if mean is None else f", {mean:.4g} on average")
+    yield (
+        f"{facts['pairs_tried']:,} pairs of state and action were tried ({facts['tried_once']:,} of them once), "
+        f"{facts['pairs_never_tried']:,} never; {facts['pairs_with_several_successors']:,} led to several states"
+    )
+    yield f"One can come back to {facts['states_on_loops']:,} states"
 
 
 def _counted(labels: list[str], codes: IntArray, count: Any) -> dict[str, float]:
@@ -194,29 +240,27 @@ def _columns(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[
     return facts
 
 
-def _guess(columns: list[ColumnFacts]) -> list[str]:
-    """Return options that name the columns of a log, as far as their names tell."""
+def _guess(columns: list[ColumnFacts]) -> Guess:
+    """Return what the columns of a log are, as far as their names tell."""
 
     def called(names: tuple[str, ...], kinds: tuple[str, ...] = ("numbers", "times", "labels")) -> str | None:
-        plain = {column.name: folded(column.name).replace("_", "") for column in columns if column.kind in kinds}
-        exact = [name for wanted in names for name, text in plain.items() if text == wanted]
-        parts = [c.name for w in names for c in columns if c.kind in kinds and w in folded(c.name).split("_")]
+        plain = {column.name: folded(column.name) for column in columns if column.kind in kinds}
+        exact = [name for wanted in names for name, text in plain.items() if text.replace("_", "") == wanted]
+        parts = [name for wanted in names for name, text in plain.items() if wanted in text.split("_")]
         return next(iter([*exact, *parts]), None)
 
-    found = {
-        ours: called(names, ("numbers",) if ours == "reward" else ("labels", "numbers"))
-        for ours, names in NAMES.items()
-    }
-    options = [f"--column {ours}={theirs}" for ours, theirs in found.items() if theirs not in (None, ours)]
-    if found["reward"] is not None and set(folded(found["reward"]).split("_")) & set(COSTS):
-        options.append("--cost")
-    if found["next_state"] is None:
+    kinds = {"reward": ("numbers",)}
+    ours = {name: called(names, kinds.get(name, ("labels", "numbers"))) for name, names in NAMES.items()}
+    settings: dict[str, str | bool] = {}
+    if ours["reward"] is not None and set(folded(ours["reward"]).split("_")) & set(COSTS):
+        settings["cost"] = True
+    if ours["next_state"] is None and (key := called(IDS)) is not None:
         times = [column.name for column in columns if column.kind == "times"]
-        key, order = called(IDS), called(ORDERS, ("times",)) or next(iter(times), called(ORDERS, ("numbers",)))
-        if key is not None:
-            outcome = called(OUTCOMES, ("labels",))
-            options.append(f"--next-from {key}" + (f",{order}" if order else ""))
-            options += [] if outcome is None else [f"--outcome {outcome}"]
-    if any(column.missing for column in columns if column.name in found.values()):
-        options.append("--missing drop")
-    return options
+        order = called(ORDERS, ("times",)) or next(iter(times), called(ORDERS, ("numbers",)))
+        settings["next_from"] = key if order is None else f"{key},{order}"
+        if (outcome := called(OUTCOMES, ("labels",))) is not None:
+            settings["outcome"] = outcome
+    if any(column.missing for column in columns if column.name in ours.values()):
+        settings["missing"] = "drop"
+    named = {name: theirs for name, theirs in ours.items() if theirs is not None and theirs != name}
+    return Guess(columns=named, settings=settings)
