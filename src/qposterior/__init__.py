@@ -12,7 +12,8 @@ The way of the data, and where each part lives:
     agents           one file each, one protocol
     experiments      explore: an agent in a world; compare: a grid of them; metrics, statistics, folders
     logs             fit: from a log of decisions to an answer
-    report           figures and pages
+    report           figures, pages, workbooks
+    serve            the local page of fit
     cli              the command line
 
 The figures of the paper are a package of their own, `qposterior_paper`.

@@ -58,7 +58,7 @@ def _print(found: Preview, columns: dict[str, str], options: dict[str, Any]) -> 
         {
             "column": escape(column.name),
             "holds": column.kind,
-            "distinct": f"{column.distinct:,}",
+            "distinct, about": f"{column.distinct:,}",
             "missing": f"{column.missing:,}" if column.missing else "–",
             "most frequent": escape(", ".join(column.examples)),
         }
