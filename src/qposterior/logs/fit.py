@@ -31,7 +31,7 @@ from qposterior.model.model_prior import CHAINS as CHAINS_OF_MODELS
 from qposterior.model.noise import Noise
 from qposterior.model.solve_models import ModelSolver, logged_policy, policy_values
 from qposterior.weighted_draws import Posterior
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.arrays import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,6 +167,7 @@ class Fit:
         pairs = space.pair_state, space.pair_action
         loss = self.posterior.expectation_of(lambda draws: space.maximum(draws)[:, space.pair_state] - draws)
         mean, lower, upper = self._values()
+        num_tried = np.bincount(space.pair_state[self.chosen.seen.observed_pairs], minlength=space.num_states)
         rows = pd.DataFrame(
             {
                 "state": [states[s] for s in space.pair_state],
@@ -177,7 +178,7 @@ class Fit:
                 "upper": upper,
                 "prob_optimal": self.posterior.prob_optimal_table()[pairs],
                 "expected_loss": loss,
-                "only_action": _tried_actions(self.chosen)[space.pair_state] <= 1,
+                "only_action": num_tried[space.pair_state] <= 1,
             },
             columns=list(ROW_COLUMNS),
         )
@@ -350,12 +351,6 @@ def _read_policies(files: Mapping[str, str | Path], chosen: LogProblem) -> dict[
         raise InvalidInputError('policies are valued under draws of the model; leave method="q" out')
     space = chosen.seen.space
     return {name: read_policy(path, chosen.states, chosen.actions, space) for name, path in files.items()}
-
-
-def _tried_actions(chosen: LogProblem) -> IntArray:
-    """Return ``(S,)`` how many actions were tried in each state."""
-    space = chosen.seen.space
-    return np.bincount(space.pair_state[chosen.seen.observed_pairs], minlength=space.num_states)
 
 
 def draw_posterior(

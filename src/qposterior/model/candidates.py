@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.arrays import FloatArray, IntArray, offsets, segments, sum_by
 from qposterior.world.space import StateActionSpace
 from qposterior.world.sums import PairSums
 
@@ -34,8 +34,7 @@ class Candidates:
     @property
     def first_edge(self) -> IntArray:
         """``(K + 1,)`` the edges of pair k are first_edge[k]:first_edge[k + 1]."""
-        width = np.diff(self.first)[self.space.pair_state]
-        return np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
+        return offsets(np.diff(self.first)[self.space.pair_state])
 
     @property
     def of_edges(self) -> IntArray:
@@ -121,11 +120,3 @@ def candidates_of(sums: PairSums) -> Candidates:
 def num_edges(sums: PairSums) -> int:
     """Return E, how many pairs of pair and candidate a draw of the model has."""
     return int(candidates_of(sums).first_edge[-1])
-
-
-def segments(first: IntArray, wanted: IntArray) -> tuple[IntArray, IntArray]:
-    """Return offsets and numbers of the entries of some segments, which begin at `first`."""
-    lengths = first[wanted + 1] - first[wanted]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    shift = np.repeat(first[wanted] - offsets[:-1], lengths)
-    return offsets, np.asarray(np.arange(int(offsets[-1])) + shift)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qposterior.model.candidates import Candidates, candidates_of, segments
+from qposterior.model.candidates import Candidates, candidates_of
 from qposterior.model.kernels.hierarchy import (
     C0,
     KAPPA_GRID,
@@ -21,7 +21,7 @@ from qposterior.model.kernels.hierarchy import (
 from qposterior.model.reward_noise import reward_noise
 from qposterior.model.row_worth import row_worth
 from qposterior.model.successor_rewards import SuccessorRewards, successor_rewards
-from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.arrays import FloatArray, IntArray, segments, sum_by
 from qposterior.world.models import ModelDraws
 from qposterior.world.space import StateActionSpace
 from qposterior.world.sums import PairSums

@@ -8,7 +8,7 @@ import numpy as np
 
 from qposterior.model.kernels.components import Shape
 from qposterior.model.kernels.layout import strong_components
-from qposterior.world.arrays import BoolArray, IntArray
+from qposterior.world.arrays import BoolArray, IntArray, offsets, segments
 from qposterior.world.models import ModelDraws
 from qposterior.world.structure import steps_to
 
@@ -51,11 +51,7 @@ def _new_order(models: ModelDraws) -> Order:
     place = np.empty(space.num_states, dtype=np.int64)
     place[states] = np.arange(space.num_states)
     pairs = np.argsort(place[space.pair_state], kind="stable")
-    lengths = np.diff(models.first_edge)[pairs]
-    first_edge = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    edges = np.arange(source.size) + np.repeat(models.first_edge[pairs] - first_edge[:-1], lengths)
-    num_pairs = (space.first_pair[1:] - space.first_pair[:-1])[states]
-
+    first_edge, edges = segments(models.first_edge, pairs)
     sizes, within = np.diff(start), component[source] == component[models.successor]
     has_loop, is_closed = sizes > 1, np.ones(sizes.size, dtype=np.bool_)
     has_loop[component[source[source == models.successor]]] = True
@@ -66,7 +62,7 @@ def _new_order(models: ModelDraws) -> Order:
     if space.discount == 1.0:
         is_dense |= sizes <= SURE_STATES
     shape = Shape(
-        first_pair=np.concatenate([[0], np.cumsum(num_pairs)]).astype(np.int64),
+        first_pair=offsets(np.diff(space.first_pair)[states]),
         first_edge=first_edge,
         successor=place[models.successor[edges]].astype(np.int32),
         discount=space.discount,

@@ -297,7 +297,7 @@ class CompiledReadings:
 
     def at_tolerance(self, tolerance: FloatArray) -> CompiledReadings:
         """Return the same readings with another ``(n,)`` positive tolerance."""
-        return replace(self, data=with_tolerance(self.data, tolerance))
+        return replace(self, data=_with_norms(self.data._replace(scale=tolerance)))
 
     def blend(self, before: Experience, share: float) -> CompiledReadings:
         """Return (1 − share) · what was seen before + share · these, as one set of readings."""
@@ -395,17 +395,11 @@ def _reading_data(seen: Experience, kind: int, scale: FloatArray, *, are_counted
     return _with_norms(data)
 
 
-def with_tolerance(data: LikelihoodData, tolerance: FloatArray) -> LikelihoodData:
-    """Return the same readings with another ``(n,)`` positive tolerance."""
-    return _with_norms(data._replace(scale=tolerance))
-
-
 def blend(old: LikelihoodData, old_rows: IntArray, new: LikelihoodData, share: float) -> LikelihoodData:
     """Return the readings whose log-likelihood is (1 − share) · that of `old` + share · that of `new`.
 
     The sums n, Σr and Σr² are linear in it, and so are the weights of readings kept one by one and the readings that
-    tell of a learned scale. `old_rows` are the rows
-    of `new` that the rows of `old` belong to.
+    tell of a learned scale. `old_rows` are the rows of `new` that the rows of `old` belong to.
     """
     count, weight, gap = share * new.num_readings, np.zeros(new.mean.size), np.zeros(new.mean.size)
     deviation = share * new.deviation

@@ -54,12 +54,17 @@ PerPair = float | tuple[float, ...]
 """One number for all pairs, or one for each of them."""
 
 
-def _gaussian(theta: FloatArray, mean: PerPair, scale: PerPair) -> tuple[FloatArray, FloatArray]:
+def _gaussian(prior: Any, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return Σ_k log N(θ_k; mean_k, scale_k²) and its gradient."""
-    means, scales = over_pairs("mean", mean, theta.shape[1]), over_pairs("scale", scale, theta.shape[1])
-    z = (theta - means) / scales
-    constant = np.sum(np.log(scales)) + 0.5 * scales.size * LOG_TWO_PI
-    return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scales
+    mean, scale = _mean_and_scale(prior, theta.shape[1])
+    z = (theta - mean) / scale
+    constant = np.sum(np.log(scale)) + 0.5 * scale.size * LOG_TWO_PI
+    return np.asarray(-0.5 * np.sum(z**2, axis=1) - constant), -z / scale
+
+
+def _mean_and_scale(prior: Any, num_pairs: int) -> tuple[FloatArray, FloatArray]:
+    """Return ``(K,)`` the mean and the scale of each pair."""
+    return over_pairs("mean", prior.mean, num_pairs), over_pairs("scale", prior.scale, num_pairs)
 
 
 def over_pairs(name: str, value: PerPair, num_pairs: int) -> FloatArray:
@@ -74,7 +79,7 @@ def over_pairs(name: str, value: PerPair, num_pairs: int) -> FloatArray:
 
 def _independent(prior: Any, num_pairs: int) -> PriorData:
     """Return the compiled form of N(mean, scale²), pair by pair."""
-    return gaussian_data(*(np.array(over_pairs(name, getattr(prior, name), num_pairs)) for name in ("mean", "scale")))
+    return gaussian_data(*map(np.array, _mean_and_scale(prior, num_pairs)))
 
 
 def _check_gaussian(mean: float, scale: float) -> None:
@@ -114,7 +119,7 @@ class GaussianPrior:
         """Return the prior of pairs in whose states ``(K,)`` so many steps are left of the episode."""
         steps_left = check_indices("steps_left", steps_left, shape=(-1,))
         size = self.growth ** steps_left.astype(float)
-        mean, scale = (over_pairs(name, getattr(self, name), size.size) for name in ("mean", "scale"))
+        mean, scale = _mean_and_scale(self, size.size)
         return GaussianPrior(mean=tuple((mean * size).tolist()), scale=tuple((scale * size).tolist()))
 
     def compiled(self, num_pairs: int) -> PriorData:
@@ -125,13 +130,12 @@ class GaussianPrior:
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
         """Return ``(N,)`` Σ_k log N(θ_k; mean_k, scale_k²) and ``(N, K)`` gradients."""
         self._check_is_density()
-        return _gaussian(theta, self.mean, self.scale)
+        return _gaussian(self, theta)
 
     def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:
         """Return ``(num, K)`` independent draws."""
         self._check_is_density()
-        mean, scale = (over_pairs(name, getattr(self, name), space.num_pairs) for name in ("mean", "scale"))
-        return rng.normal(mean, scale, (num, space.num_pairs))
+        return rng.normal(*_mean_and_scale(self, space.num_pairs), (num, space.num_pairs))
 
     def _check_is_density(self) -> None:
         if self.growth != 1.0:
@@ -174,7 +178,7 @@ class BoundedPrior:
         """Return ``(N,)`` log-densities of a wall on Q, up to the mass below it, and ``(N, K)`` gradients."""
         if self.on == "reward":
             raise InvalidInputError("a wall on rewards is no density over Q alone; use a wall on Q")
-        total, grad = _gaussian(theta, self.mean, self.scale)
+        total, grad = _gaussian(self, theta)
         beyond = np.maximum(theta - self.upper, 0.0)
         if self.softness is None:
             return np.where(beyond.any(axis=1), -np.inf, total), grad
@@ -220,7 +224,7 @@ class RewardPrior:
 
     def log_density_and_grad(self, rewards: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
         """Return ``(N,)`` log-densities, up to the mass below the wall, of ``(N, K)`` rewards, and their gradients."""
-        total, grad = _gaussian(rewards, self.mean, self.scale)
+        total, grad = _gaussian(self, rewards)
         return np.where((rewards > self.highest).any(axis=1), -np.inf, total), grad
 
     def draw(self, num: int, space: StateActionSpace, rng: np.random.Generator) -> FloatArray:

@@ -20,7 +20,7 @@ import numpy as np
 
 from qposterior.checks import check_callable, check_choice, check_count, check_number, check_type, make_rng, shown
 from qposterior.errors import InvalidInputError
-from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.arrays import FloatArray, IntArray, offsets, segment_starts, segments, sum_by
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable, check_rows
 
@@ -67,18 +67,17 @@ class DirichletRows:
         else:
             # Every successor seen from a state is a candidate of each of its observed pairs.
             met = np.unique(space.pair_state[pairs[row]] * space.num_states + counts.successor)
-            start = np.searchsorted(met // space.num_states, space.pair_state[pairs], side="left")
-            stop = np.searchsorted(met // space.num_states, space.pair_state[pairs], side="right")
-            candidate_row = np.repeat(np.arange(pairs.size), stop - start)
-            offset = np.arange(candidate_row.size) - np.repeat(np.cumsum(stop - start) - (stop - start), stop - start)
-            candidate = met[np.repeat(start, stop - start) + offset] % space.num_states
+            first = segment_starts(met // space.num_states, space.num_states)
+            row_start, entry = segments(first, space.pair_state[pairs])
+            candidate_row = np.repeat(np.arange(pairs.size), np.diff(row_start))
+            candidate = met[entry] % space.num_states
         size = np.bincount(candidate_row, minlength=pairs.size)
         shape = self.concentration / size[candidate_row].astype(float)
         key = candidate_row * space.num_states + candidate
         shape[np.searchsorted(key, row * space.num_states + counts.successor)] += weight
         table = TransitionTable(
             num_states=space.num_states,
-            row_start=np.concatenate([[0], np.cumsum(size)]).astype(np.int64),
+            row_start=offsets(size),
             successor=candidate.astype(np.int64),
             probability=shape / sum_by(candidate_row, shape, pairs.size)[candidate_row],
         )
@@ -292,7 +291,7 @@ def _candidates_of_simulator(seen: Experience, rows: SimulatedRows, rng: np.rand
     ]
     return TransitionTable(
         num_states=seen.space.num_states,
-        row_start=np.concatenate([[0], np.cumsum([s.size for s, _ in first], dtype=np.int64)]).astype(np.int64),
+        row_start=offsets(np.array([s.size for s, _ in first], dtype=np.int64)),
         successor=np.concatenate([s for s, _ in first]).astype(np.int64),
         probability=np.concatenate([c / c.sum() for _, c in first]),
     )

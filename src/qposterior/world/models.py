@@ -10,7 +10,7 @@ import numpy as np
 
 from qposterior.checks import check_count, check_type, shown
 from qposterior.errors import InvalidInputError
-from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.arrays import FloatArray, IntArray, offsets
 from qposterior.world.mdp import FiniteMDP, initial_distribution
 from qposterior.world.space import StateActionSpace
 from qposterior.world.transitions import TransitionTable
@@ -118,7 +118,7 @@ class ModelDraws:
             space=self.space,
             transitions=TransitionTable(
                 num_states=self.space.num_states,
-                row_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+                row_start=offsets(lengths),
                 successor=self.successor[kept],
                 probability=(row / np.repeat(total, np.diff(self.first_edge)))[kept],
             ),

@@ -10,7 +10,7 @@ import numpy as np
 
 from qposterior.checks import check_floats, check_indices, check_shape, check_type, shown
 from qposterior.errors import InvalidInputError
-from qposterior.world.arrays import FloatArray, IntArray, sum_by
+from qposterior.world.arrays import FloatArray, IntArray, offsets, segments, sum_by
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -66,17 +66,14 @@ class TransitionTable:
         lengths[places] = np.diff(self.row_start)
         return TransitionTable(
             num_states=self.num_states,
-            row_start=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            row_start=offsets(lengths),
             successor=self.successor,
             probability=self.probability,
         )
 
     def select(self, pairs: IntArray) -> TransitionTable:
         """Return the table of these rows, in this order."""
-        pairs = np.asarray(pairs, dtype=np.int64)
-        lengths = (self.row_start[1:] - self.row_start[:-1])[pairs]
-        row_start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        entry = np.arange(row_start[-1]) + np.repeat(self.row_start[pairs] - row_start[:-1], lengths)
+        row_start, entry = segments(self.row_start, np.asarray(pairs, dtype=np.int64))
         return TransitionTable(
             num_states=self.num_states,
             row_start=row_start,
