@@ -26,6 +26,7 @@ from qposterior.model.kernels.blocks import (
     join,
     list_sweep,
     look_weights,
+    select_columns,
 )
 from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import PriorData
@@ -108,13 +109,13 @@ class Blocks:
         t, s = only_successor(seen, k), int(self.space.pair_state[k])
         now = seen.reward_mean[k] + self.graph.discount * self.value[t]
         states = ancestors(self.graph, s)
-        log_weight = np.empty(now.size)
+        log_weight = np.empty(self.num)
         self.graph.mark[states] = np.arange(states.size)
         given = self.graph, states, k, now, self.x, self.value, log_weight
-        over_particles(look_weights, now.size, *given, work=20 * now.size * states.size)
+        over_particles(look_weights, now.size // LANES, *given, work=20 * now.size * states.size)
         self.graph.mark[states] = -1
         self._join(k, seen)
-        return log_weight[: self.num]
+        return log_weight
 
     def _meet(self, k: int, seen: Experience, rng: np.random.Generator | None) -> None:
         """Open the states of a new pair that were not met before; with `rng` their values are drawn."""
@@ -136,8 +137,9 @@ class Blocks:
     def sweep(self) -> Sweep:
         """Return the open states with their exits and edges."""
         if self._sweep is None:
-            self._open = sorted(s for s in self._open if self.graph.status[s] == OPEN)
-            self._sweep = list_sweep(self.graph, np.array(self._open, dtype=np.int64))
+            met = np.array(self._open, dtype=np.int64)
+            still = np.sort(met[self.graph.status[met] == OPEN])
+            self._open, self._sweep = still.tolist(), list_sweep(self.graph, still)
         return self._sweep
 
     # -- particles -----------------------------------------------------------------------------------------------------
@@ -145,9 +147,7 @@ class Blocks:
     def select(self, chosen: IntArray) -> None:
         """Take the chosen particles in place of those that there are."""
         chosen = np.concatenate([chosen, np.full(self.x.shape[1] - self.num, chosen[0])])
-        sweep = self.sweep()
-        self.x[sweep.exit_pair] = self.x[sweep.exit_pair][:, chosen]
-        self.value[sweep.state] = self.value[sweep.state][:, chosen]
+        select_columns(self.graph, np.array(self._open, dtype=np.int64), chosen, self.x, self.value)
 
     def parameters(self) -> FloatArray:
         """Return ``(N, K)`` θ, those of pairs seen from V of their successors."""

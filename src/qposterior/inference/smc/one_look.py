@@ -87,9 +87,10 @@ class OneLookSampler(SequentialSampler):
     _blocks: Blocks | None = None  # the particles, where the problem is one for blocks
     _is_stale: bool = False  # the blocks have gone on since the particles were written
     _is_for_blocks: bool = True  # as far as is known
+    _particles: Particles = field(init=False, repr=False)
 
-    @property
-    def particles(self) -> Particles:  # type: ignore[override]  # a field that is written when it is asked for
+    @property  # type: ignore[misc]  # a field that is written when it is asked for
+    def particles(self) -> Particles:
         """The particles, with θ of all pairs."""
         if self._blocks is not None and self._is_stale:
             self._particles = self._particles.at(self._blocks.parameters(), None)
@@ -148,7 +149,7 @@ class OneLookSampler(SequentialSampler):
     def move(self, times: int = 1, *, deadline: float | None = None) -> None:
         """Move every particle at the exact target, `times` trajectories each, with a sweep where policies can loop."""
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
-        if times == 0 or self.seen.num_observed == self.seen.space.num_pairs and not self.noise.is_noisy:
+        if times == 0 or (self.seen.num_observed == self.seen.space.num_pairs and not self.noise.is_noisy):
             return
         if time.perf_counter() >= stop_at:
             return

@@ -49,7 +49,8 @@ class SequentialSampler(ABC):
 
     def draw_q(self) -> FloatArray:
         """Return ``(K,)`` the values of Q of one particle, drawn by its weight."""
-        return self.q_of_particles()[self.rng.choice(self.particles.num, p=self.particles.weights)]
+        chosen = self.rng.choice(self.particles.num, p=self.particles.weights)
+        return np.asarray(self.q_of_particles()[chosen])
 
     def q_of_particles(self) -> FloatArray:
         """Return ``(N, K)`` the values of Q of the particles."""

@@ -32,7 +32,7 @@ from qposterior.model.kernels.lanes import (
     where_equal,
     where_less,
 )
-from qposterior.model.kernels.normal import log_mass
+from qposterior.model.kernels.normal import log_mass, log_tail
 from qposterior.world.arrays import FloatArray, IntArray
 
 NEVER, OPEN, SETTLED = 0, 1, 2
@@ -329,8 +329,8 @@ def block_trajectories(
 def block_curvatures(first: int, stop: int, sweep: Sweep, x: FloatArray, curvature: FloatArray) -> None:
     r"""Write ``(U, W)`` the curvature of −log density along each exit.
 
-    :math:`1/\sigma_u^2 + \sum_k (\partial\theta_k / \partial\phi_u)^2 / \sigma_k^2` over the edges k that hang on exit u:
-    with equal scales and discount 1, 1 plus their number, over σ². Each θ_k hangs on one exit, so that there are no
+    :math:`1/\sigma_u^2 + \sum_k (\partial\theta_k / \partial\phi_u)^2 / \sigma_k^2` over the edges k that hang on exit
+    u: with equal scales and discount 1, 1 plus their number, over σ². Each θ_k hangs on one exit, so that there are no
     mixed terms: it is the whole Hessian where the greedy ways do not change.
     """
     exit_start, edge_start, edge_next = sweep.exit_start, sweep.edge_start, sweep.edge_next
@@ -358,9 +358,7 @@ def block_curvatures(first: int, stop: int, sweep: Sweep, x: FloatArray, curvatu
 
 
 @chain_kernel
-def block_refresh(
-    first: int, stop: int, sweep: Sweep, x: FloatArray, draws: FloatArray, out_value: FloatArray
-) -> None:
+def block_refresh(first: int, stop: int, sweep: Sweep, x: FloatArray, draws: FloatArray, out_value: FloatArray) -> None:
     """Replace each exit that lies below V of its state by its draw of the prior, where that does too; write V.
 
     Given all other values, an exit below V has the prior cut off at V: a draw that is kept if it lies below leaves that
@@ -470,6 +468,38 @@ def square_of(graph: Graph, j: int, slope: float, intercept: float) -> tuple[flo
     return -0.5 * precision * slope * slope, -precision * slope * gap, -0.5 * precision * gap * gap
 
 
+@inner_kernel
+def forget_pair(
+    graph: Graph, states: IntArray, k: int, x: FloatArray, value: FloatArray, slack: FloatArray, column: int
+) -> None:
+    r"""Write what V of a block would be without pair k, unseen, and the room that is above the edges to these states.
+
+    `value` changes in the rows of `states`, those of the state of k and of its ancestors. `slack` ``(1, LANES)`` is
+    :math:`\tfrac12 \sum (m_j - \theta_j)^2 / \sigma_j^2` over the edges j to them that lie below their mean: what log f
+    gains at most when V of the state of k rises.
+    """
+    discount, zero, room = splat(graph.discount), splat(0.0), splat(0.0)
+    for s in states:
+        best = splat(-np.inf)
+        for j in range(graph.first_pair[s], graph.first_pair[s + 1]):
+            t = graph.next_state[j]
+            if j != k:
+                if t < 0:
+                    theta = load(x, j, column)
+                else:
+                    theta = add(splat(graph.reward[j]), multiply(discount, load(value, t, column)))
+                best = where_less(best, theta, theta, best)
+        store(value, s, column, best)
+        j = graph.into[s]
+        while j >= 0:
+            theta = add(splat(graph.reward[j]), multiply(discount, best))
+            gap = subtract(splat(graph.mean[j]), theta)
+            square = multiply(multiply(gap, gap), splat(0.5 / (graph.scale[j] * graph.scale[j])))
+            room = add(room, where_less(zero, gap, square, zero))
+            j = graph.into_next[j]
+    store(slack, 0, 0, room)
+
+
 @chain_kernel
 def look_weights(
     first: int,
@@ -488,79 +518,126 @@ def look_weights(
     :math:`f(\phi', c) / \int f(\phi', x)\, dx`, where x stands for θ_k and c for the value that it has now. V of an
     ancestor is the upper envelope of lines in x: a constant, and γᵐ x plus a constant for each length m of a way to the
     state of k. So log f is a sum of parabolas that changes at the breaks of the envelopes, each piece a Gaussian.
-    O(a log a) for the a pairs that lead to the state of k, whatever else was seen.
 
-    `states` are those `ancestors` lists, and `graph.mark` holds their places; `seen_value` ``(W,)`` is c; `x` ``(K, W)``
-    and `value` ``(S, W)`` are those of all pairs and states, of which those of `states` change. Columns `first` to
-    before `stop` are done.
+    An ancestor that x lifts only beyond a limit is left as it is, with all that comes before it. With z the limit in
+    standard deviations from the mean of k, log f beyond is at most that below V of the state of k, plus the `slack` of
+    `forget_pair`, less z²/2: the limit is where that is `NEGLIGIBLE`, or c where that is larger.
+
+    `states` are those `ancestors` lists, `graph.mark` holds their places; `seen_value` ``(W,)`` is c; `x` ``(K, W)``
+    and `value` ``(S, W)`` are those of all pairs and states, of which V of `states` changes; `log_weight` is ``(N,)``.
+    The blocks from `first` to before `stop` are done. O(pairs of the ancestors) for a block, O(a log a) for a particle
+    with a breaks below its limit.
     """
     n, place, discount = states.size, graph.mark, graph.discount
-    start = np.zeros(n + 1, dtype=np.int64)
-    slopes, intercepts, breaks = np.empty(2 * n + 2), np.empty(2 * n + 2), np.empty(2 * n + 2)
-    event_at, event_a, event_b, event_c = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    order = np.empty(n, dtype=np.int64)
-    for column in range(first, stop):
-        c = seen_value[column]
-        precision = 1.0 / (graph.scale[k] * graph.scale[k])
-        a, b, total_c = -0.5 * precision, precision * graph.mean[k], -0.5 * precision * graph.mean[k] ** 2
-        num_events = 0
-        for i in range(n):
-            s, begin = states[i], start[i]
-            size, constant, highest = 0, -np.inf, -np.inf
-            if i == 0:
-                slopes[0], intercepts[0], size, highest = 1.0, 0.0, 1, c
-            for j in range(graph.first_pair[s], graph.first_pair[s + 1]):
-                t = graph.next_state[j]
-                if t < 0:
-                    if j != k:
-                        constant = max(constant, x[j, column])
-                elif place[t] < 0:
-                    constant = max(constant, graph.reward[j] + discount * value[t, column])
+    slack, start, is_lifted = np.empty((1, LANES)), np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.bool_)
+    slopes, intercepts, breaks = np.empty(64), np.empty(64), np.empty(64)
+    event_at, event_a, event_b, event_c = np.empty(64), np.empty(64), np.empty(64), np.empty(64)
+    order = np.empty(64, dtype=np.int64)
+    mean, scale = graph.mean[k], graph.scale[k]
+    precision = 1.0 / (scale * scale)
+    for block in range(first, stop):
+        forget_pair(graph, states, k, x, value, slack, block * LANES)
+        for column in range(block * LANES, min((block + 1) * LANES, log_weight.size)):
+            c, without = seen_value[column], value[states[0], column]
+            value[states[0], column] = max(without, c)
+            limit = np.inf
+            if without > -np.inf:
+                room = NEGLIGIBLE + slack[0, column - block * LANES] - log_tail((without - mean) / scale)
+                limit = max(c, mean + scale * np.sqrt(2.0 * room))
+            a, b, rest = -0.5 * precision, precision * mean, -0.5 * precision * mean * mean
+            num_events = 0
+            is_lifted[:] = False
+            is_lifted[0] = True
+            for i in range(n):
+                begin = start[i]
+                start[i + 1] = begin
+                if not is_lifted[i]:
+                    continue
+                s, size, constant, highest = states[i], 0, -np.inf, -np.inf
+                if i == 0:
+                    slopes[0], intercepts[0], size, constant, highest = 1.0, 0.0, 1, without, c
                 else:
-                    highest = max(highest, graph.reward[j] + discount * value[t, column])
-                    low, high = start[place[t]], start[place[t] + 1]
-                    needed = begin + size + high - low + 1
-                    slopes, intercepts = with_room(slopes, needed), with_room(intercepts, needed)
-                    breaks = with_room(breaks, needed)
-                    for line in range(low, high):
-                        intercept = graph.reward[j] + discount * intercepts[line]
-                        size = put_line(slopes[begin:], intercepts[begin:], size, discount * slopes[line], intercept)
-            if constant > -np.inf:
-                size = put_line(slopes[begin:], intercepts[begin:], size, 0.0, constant)
-            size = upper_envelope(slopes[begin:], intercepts[begin:], breaks[begin:], size)
-            start[i + 1] = begin + size
-            value[s, column] = max(constant, highest)
-            for line in range(begin, begin + size):
-                da, db, dc = 0.0, 0.0, 0.0
+                    for j in range(graph.first_pair[s], graph.first_pair[s + 1]):
+                        t = graph.next_state[j]
+                        if t < 0:
+                            constant = max(constant, x[j, column])
+                            continue
+                        theta = graph.reward[j] + discount * value[t, column]
+                        low, high = 0, 0
+                        if place[t] >= 0:
+                            low, high = start[place[t]], start[place[t] + 1]
+                        if low == high:
+                            constant = max(constant, theta)
+                            continue
+                        highest = max(highest, theta)
+                        needed = begin + size + high - low + 1
+                        slopes, intercepts = with_room(slopes, needed), with_room(intercepts, needed)
+                        for line in range(low, high):
+                            lifted = graph.reward[j] + discount * intercepts[line]
+                            size = put_line(slopes[begin:], intercepts[begin:], size, discount * slopes[line], lifted)
+                    value[s, column] = max(constant, highest)
+                slopes, intercepts = with_room(slopes, begin + size + 1), with_room(intercepts, begin + size + 1)
+                breaks = with_room(breaks, begin + size + 1)
+                if constant > -np.inf:
+                    size = put_line(slopes[begin:], intercepts[begin:], size, 0.0, constant)
+                size = upper_envelope(slopes[begin:], intercepts[begin:], breaks[begin:], size)
+                while size > 1 and breaks[begin + size - 1] > limit:
+                    size -= 1
+                if slopes[begin + size - 1] == 0.0:  # no more than a number
+                    continue
+                start[i + 1] = begin + size
                 j = graph.into[s]
                 while j >= 0:
-                    one, two, three = square_of(graph, j, slopes[line], intercepts[line])
-                    da, db, dc = da + one, db + two, dc + three
-                    if line > begin:
-                        one, two, three = square_of(graph, j, slopes[line - 1], intercepts[line - 1])
-                        da, db, dc = da - one, db - two, dc - three
+                    is_lifted[place[graph.pair_state[j]]] = True
                     j = graph.into_next[j]
-                if line == begin:
-                    a, b, total_c = a + da, b + db, total_c + dc
-                elif graph.into[s] >= 0:
-                    event_at, event_a = with_room(event_at, num_events + 1), with_room(event_a, num_events + 1)
-                    event_b, event_c = with_room(event_b, num_events + 1), with_room(event_c, num_events + 1)
-                    event_at[num_events], event_a[num_events] = breaks[line], da
-                    event_b[num_events], event_c[num_events] = db, dc
-                    num_events += 1
-        if order.size < num_events:
-            order = np.empty(2 * num_events, dtype=np.int64)
-        for i in range(num_events):
-            order[i] = i
-        sort_by(event_at, order, num_events)
-        low, log_total, at_c = -np.inf, -np.inf, -np.inf
-        for i in range(num_events + 1):
-            high = np.inf if i == num_events else event_at[order[i]]
-            if low <= c <= high:
-                at_c = (a * c + b) * c + total_c
-            if high > low:
-                log_total = log_sum(log_total, piece_mass(a, b, total_c, low, high, log_total))
-            if i < num_events:
-                a, b, total_c = a + event_a[order[i]], b + event_b[order[i]], total_c + event_c[order[i]]
-                low = high
-        log_weight[column] = at_c - log_total
+                if graph.into[s] < 0:
+                    continue
+                event_at, event_a = with_room(event_at, num_events + size), with_room(event_a, num_events + size)
+                event_b, event_c = with_room(event_b, num_events + size), with_room(event_c, num_events + size)
+                for line in range(begin, begin + size):
+                    da, db, dc = 0.0, 0.0, 0.0
+                    j = graph.into[s]
+                    while j >= 0:
+                        one, two, three = square_of(graph, j, slopes[line], intercepts[line])
+                        da, db, dc = da + one, db + two, dc + three
+                        if line > begin:
+                            one, two, three = square_of(graph, j, slopes[line - 1], intercepts[line - 1])
+                            da, db, dc = da - one, db - two, dc - three
+                        j = graph.into_next[j]
+                    if line == begin:
+                        a, b, rest = a + da, b + db, rest + dc
+                    else:
+                        event_at[num_events], event_a[num_events] = breaks[line], da
+                        event_b[num_events], event_c[num_events] = db, dc
+                        num_events += 1
+            if order.size < num_events:
+                order = np.empty(2 * num_events, dtype=np.int64)
+            for i in range(num_events):
+                order[i] = i
+            sort_by(event_at, order, num_events)
+            low_end, log_total, at_c = -np.inf, -np.inf, -np.inf
+            for i in range(num_events + 1):
+                high_end = np.inf if i == num_events else event_at[order[i]]
+                if low_end <= c <= high_end:
+                    at_c = (a * c + b) * c + rest
+                if high_end > low_end:
+                    log_total = log_sum(log_total, piece_mass(a, b, rest, low_end, high_end, log_total))
+                if i < num_events:
+                    a, b, rest = a + event_a[order[i]], b + event_b[order[i]], rest + event_c[order[i]]
+                    low_end = high_end
+            log_weight[column] = at_c - log_total
+
+
+@kernel
+def select_columns(graph: Graph, open_states: IntArray, chosen: IntArray, x: FloatArray, value: FloatArray) -> None:
+    """Take the `chosen` ``(W,)`` columns in V of the open states and in their exits, in place."""
+    row = np.empty(chosen.size)
+    for s in open_states:
+        row[:] = value[s]
+        for column in range(chosen.size):
+            value[s, column] = row[chosen[column]]
+        for k in range(graph.first_pair[s], graph.first_pair[s + 1]):
+            if graph.next_state[k] < 0:
+                row[:] = x[k]
+                for column in range(chosen.size):
+                    x[k, column] = row[chosen[column]]

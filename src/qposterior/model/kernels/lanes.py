@@ -9,7 +9,7 @@ The operations are those of single numbers, lane by lane, in the order in which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from llvmlite import ir
 from numba import types
@@ -22,7 +22,7 @@ LANES = 8
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-class LanesType(types.Type):  # type: ignore[misc]  # Numba has no types of its own for mypy
+class LanesType(types.Type):
     """Numba's name of a vector."""
 
     def __init__(self) -> None:
@@ -33,9 +33,14 @@ LANES_TYPE = LanesType()
 
 
 @register_model(LanesType)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of_type: Any) -> None:
         super().__init__(manager, of_type, _VECTOR)
+
+
+def _operation(generator: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what compiled loops call, where `generator` returns its types and writes its instructions."""
+    return cast("Callable[..., Any]", intrinsic(generator))
 
 
 def _address(context: Any, builder: Any, array_type: Any, parts: Any) -> Any:
@@ -47,7 +52,7 @@ def _address(context: Any, builder: Any, array_type: Any, parts: Any) -> Any:
     return builder.bitcast(place, _VECTOR.as_pointer())
 
 
-@intrinsic  # type: ignore[misc]
+@_operation
 def load(_: Any, array: Any, row: Any, column: Any) -> Any:
     """Return ``array[row, column : column + LANES]`` of a C-contiguous array of doubles."""
 
@@ -57,7 +62,7 @@ def load(_: Any, array: Any, row: Any, column: Any) -> Any:
     return LANES_TYPE(array, types.intp, types.intp), generate
 
 
-@intrinsic  # type: ignore[misc]
+@_operation
 def store(_: Any, array: Any, row: Any, column: Any, vector: Any) -> Any:
     """Write a vector to ``array[row, column : column + LANES]``."""
 
@@ -68,7 +73,7 @@ def store(_: Any, array: Any, row: Any, column: Any, vector: Any) -> Any:
     return types.void(array, types.intp, types.intp, LANES_TYPE), generate
 
 
-@intrinsic  # type: ignore[misc]
+@_operation
 def splat(_: Any, number: Any) -> Any:
     """Return a vector of one number."""
 
@@ -80,32 +85,32 @@ def splat(_: Any, number: Any) -> Any:
     return LANES_TYPE(types.float64), generate
 
 
-def _arithmetic(instruction: str) -> Any:
+def _arithmetic(instruction: str) -> Callable[..., Any]:
     def operation(_: Any, one: Any, two: Any) -> Any:
         def generate(_: Any, builder: Any, __: Any, given: Any) -> Any:
             return getattr(builder, instruction)(*given)
 
         return LANES_TYPE(LANES_TYPE, LANES_TYPE), generate
 
-    return intrinsic(operation)
+    return _operation(operation)
 
 
-def _choice(relation: str) -> Any:
+def _choice(relation: str) -> Callable[..., Any]:
     def operation(_: Any, one: Any, two: Any, then: Any, other: Any) -> Any:
         def generate(_: Any, builder: Any, __: Any, given: Any) -> Any:
             return builder.select(builder.fcmp_ordered(relation, *given[:2]), *given[2:])
 
         return LANES_TYPE(LANES_TYPE, LANES_TYPE, LANES_TYPE, LANES_TYPE), generate
 
-    return intrinsic(operation)
+    return _operation(operation)
 
 
-add: Callable[..., Any] = _arithmetic("fadd")
-subtract: Callable[..., Any] = _arithmetic("fsub")
-multiply: Callable[..., Any] = _arithmetic("fmul")
+add = _arithmetic("fadd")
+subtract = _arithmetic("fsub")
+multiply = _arithmetic("fmul")
 
-where_equal: Callable[..., Any] = _choice("==")
+where_equal = _choice("==")
 """`where_equal(a, b, x, y)`: x in the lanes in which a = b, y in the others; nan is equal to nothing."""
 
-where_less: Callable[..., Any] = _choice("<")
+where_less = _choice("<")
 """`where_less(a, b, x, y)`: x in the lanes in which a < b, y in the others."""
