@@ -151,8 +151,8 @@ def section(
                 rows.append((agent, depth, f"{100 * share:.0f} %", *numbers, f"{seconds:.2f}"))
                 print(*rows[-1], flush=True)
     text = (
-        f"Streams of Deep Sea, episodes until learned; {seeds} samplers of {PARTICLES} particles follow each. Long runs "
-        "are 8 of 64 particles, 100 times three trajectories at the stage; the ratio is the sd of all their draws over "
+        f"Streams of Deep Sea, episodes until learned; {seeds} samplers of {PARTICLES} particles follow each. Long "
+        "runs are 8 of 64 particles, 100 times three trajectories at the stage; the ratio is the sd of all draws over "
         "that within runs, 1 where they agree. Bias and its standard error in units of the posterior's sd; wanted: "
         f"within {WANTED}. Values are in units of the layer where the prior grows.\n\n"
     )

@@ -54,19 +54,19 @@ def test_density_gradient_and_theta_are_those_of_the_general_kernel(seed, discou
     x[:] = rng.normal(0.5, 1.5, x.shape)
     blocks = blocks_of(seen, prior, x)
     np.testing.assert_allclose(blocks.parameters(), target.to_parameters(x[:, free]), rtol=1e-12, atol=1e-12)
-    sweep = blocks.sweep()
-    inside = blocks.x[sweep.exit_pair]
+    opened = blocks.opened()
+    inside = blocks.x[opened.exit_pair]
     grad, smooth = np.empty_like(inside), np.empty((1, inside.shape[1]))
-    block_densities(0, 2, sweep, inside, grad, smooth)
+    block_densities(0, 2, opened, inside, grad, smooth)
     density, general = target.log_density_and_grad(x[:, free])
     where = {int(k): j for j, k in enumerate(free)}
-    columns = [where[int(k)] for k in sweep.exit_pair]
+    columns = [where[int(k)] for k in opened.exit_pair]
     np.testing.assert_allclose(grad.T, general[:, columns], rtol=1e-10, atol=1e-10)
     # What the blocks leave out: exits of states never met, and constants.
-    rest = np.setdiff1d(free, sweep.exit_pair)
+    rest = np.setdiff1d(free, opened.exit_pair)
     apart = prior.log_density_and_grad(np.where(np.isin(np.arange(x.shape[1]), rest), x, prior.mean), mdp.space)[0]
     gap = density.total - smooth[0] - apart
-    assert sweep.exit_pair.size == 0 or np.ptp(density.total) > 1.0
+    assert opened.exit_pair.size == 0 or np.ptp(density.total) > 1.0
     np.testing.assert_allclose(gap, gap[0], rtol=1e-10, atol=1e-9)
 
 
@@ -80,7 +80,7 @@ def test_trajectories_are_those_of_the_general_kernel(seed, discount):
     blocks = blocks_of(seen, prior, x)
     moves = blocks.begin_moves()
     where = {int(k): j for j, k in enumerate(free)}
-    columns = [where[int(k)] for k in moves.sweep.exit_pair]
+    columns = [where[int(k)] for k in moves.opened.exit_pair]
     mass = np.ones(free.size)
     mass[columns] = moves.mass
     state = rng.bit_generator.state
@@ -140,17 +140,64 @@ def test_weights_of_first_looks_are_those_of_the_general_path(seed, discount):
             np.testing.assert_allclose(log_weight[n], -np.log(mass), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("discount", [1.0, 0.8])
+def test_masses_are_the_largest_curvatures_and_fade(discount):
+    mdp, pairs, prior = acyclic_problem(5, discount=discount, num_states=20)
+    seen = qp.Experience.of_pairs(mdp, pairs)
+    x = np.random.default_rng(0).normal(0.5, 1.5, (LANES, mdp.space.num_pairs))
+    blocks = blocks_of(seen, prior, x)
+    opened, step = blocks.opened(), 1e-5
+    inside = blocks.x[opened.exit_pair]
+    numeric = np.empty_like(inside)
+    for u in range(inside.shape[0]):
+        slopes = []
+        for sign in (-1.0, 1.0):
+            moved, grad, smooth = inside.copy(), np.empty_like(inside), np.empty((1, LANES))
+            moved[u] += sign * step
+            block_densities(0, 1, opened, moved, grad, smooth)
+            slopes.append(grad[u])
+        numeric[u] = (slopes[0] - slopes[1]) / (2.0 * step)
+    np.testing.assert_allclose(blocks.begin_moves().mass, numeric.max(axis=1), rtol=1e-5)
+    assert np.max(numeric.max(axis=1) / opened.exit_precision) > 2.0
+    # An exit that nothing hangs on any more keeps most of its mass for a while.
+    before = blocks.begin_moves().mass
+    blocks.x[opened.exit_pair] = -50.0
+    after = blocks.begin_moves().mass
+    faded = opened.exit_precision + 0.9 * (before - opened.exit_precision)
+    assert np.all(after >= faded - 1e-12)
+    assert np.any(np.abs(after - faded) < 1e-12)
+
+
+def test_only_open_states_are_swept_and_values_are_drawn_when_a_state_is_met():
+    edges = [(s, a, s + 1, 1.0, 0.1 * a) for s in range(4) for a in range(2)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[4])
+    seen, prior = qp.Experience.of_pairs(mdp, mdp.space.pairs()), qp.GaussianPrior()
+    x = np.random.default_rng(0).normal(0.0, 4.0, (LANES, 8))
+    blocks, rng = blocks_of(qp.Experience(mdp.space), prior, x), np.random.default_rng(1)
+    assert blocks.opened().state.size == 0
+    for k, states in ((6, [3]), (2, [3, 2, 1]), (4, [3, 2, 1]), (7, [2, 1]), (5, [1]), (0, [1, 0]), (3, [0]), (1, [])):
+        met = blocks.graph.status != 0
+        blocks.add(k, seen, rng)
+        assert sorted(blocks.opened().state.tolist(), reverse=True) == sorted(states, reverse=True)
+        new = (blocks.graph.status != 0) & ~met
+        for state in np.flatnonzero(new):
+            assert not np.any(np.isin(blocks.x[2 * state : 2 * state + 2], x))
+        assert np.array_equal(blocks.x[0:2].T, x[:, 0:2]) or blocks.graph.status[0] != 0
+    np.testing.assert_allclose(blocks.value[:, 0], [0.4, 0.3, 0.2, 0.1, 0.0])
+    np.testing.assert_allclose(blocks.parameters()[0], [0.3, 0.4, 0.2, 0.3, 0.1, 0.2, 0.0, 0.1])
+
+
 def test_a_block_is_what_its_lanes_are_alone_and_the_order_of_ranges_does_not_matter():
     mdp, pairs, prior = acyclic_problem(3, num_states=30)
     seen = qp.Experience.of_pairs(mdp, pairs)
     x = np.random.default_rng(0).normal(0.5, 1.5, (4 * LANES, mdp.space.num_pairs))
-    sweep = blocks_of(seen, prior, x).sweep()
-    inside = np.ascontiguousarray(x.T[sweep.exit_pair])
+    opened = blocks_of(seen, prior, x).opened()
+    inside = np.ascontiguousarray(x.T[opened.exit_pair])
     whole, total = np.empty_like(inside), np.empty((1, inside.shape[1]))
-    block_densities(0, 4, sweep, inside, whole, total)
+    block_densities(0, 4, opened, inside, whole, total)
     parts, sums = np.empty_like(inside), np.empty_like(total)
     for block in (2, 0, 3, 1):
-        block_densities(block, block + 1, sweep, inside, parts, sums)
+        block_densities(block, block + 1, opened, inside, parts, sums)
     assert whole.tobytes() == parts.tobytes()
     assert total.tobytes() == sums.tobytes()
 
@@ -172,7 +219,7 @@ def test_losing_exits_are_drawn_from_the_prior_below_the_value_of_their_state():
     old = moves.x.copy()
     moves.end(rng)
     np.testing.assert_array_equal(blocks.value, before)
-    for row, k in enumerate(moves.sweep.exit_pair.tolist()):
+    for row, k in enumerate(moves.opened.exit_pair.tolist()):
         state = mdp.space.pair_state[k]
         loses = old[row] < before[state]
         np.testing.assert_array_equal(moves.x[row][~loses], old[row][~loses])
@@ -182,7 +229,7 @@ def test_losing_exits_are_drawn_from_the_prior_below_the_value_of_their_state():
         for moment in (lambda v: v, lambda v: v**2, lambda v, s=state: v * before[s]):
             gap = moment(moves.x[row, :num]) - moment(old[row, :num])
             assert abs(gap.mean()) < 4.5 * gap.std() / np.sqrt(num)
-    assert sorted(moves.sweep.exit_pair.tolist()) == [1, 3, 4]
+    assert sorted(moves.opened.exit_pair.tolist()) == [1, 3, 4]
 
 
 def test_what_is_no_problem_for_blocks_is_refused():

@@ -18,13 +18,13 @@ from qposterior.model.kernels.blocks import (
     OPEN,
     SETTLED,
     Graph,
-    Sweep,
+    OpenPart,
     ancestors,
     block_curvatures,
     block_refresh,
     block_trajectories,
     join,
-    list_sweep,
+    list_open,
     look_weights,
     select_columns,
 )
@@ -67,12 +67,12 @@ class Blocks:
             into_next=np.full(space.num_pairs, -1, dtype=np.int64),
             status=np.where(space.is_goal, SETTLED, NEVER),
             num_open=np.diff(space.first_pair),
-            floor=np.where(space.is_goal, 0.0, -np.inf),
+            sure=np.where(space.is_goal, 0.0, -np.inf),
             mark=np.full(space.num_states, -1, dtype=np.int64),
             discount=float(space.discount),
         )
         self._open: list[int] = []
-        self._sweep: Sweep | None = None
+        self._opened: OpenPart | None = None
 
     @classmethod
     def of(
@@ -87,9 +87,9 @@ class Blocks:
             blocks._join(k, seen)
         if curvature is not None:
             blocks.curvature[:] = curvature
-        blocks.value[blocks.graph.status == SETTLED] = blocks.graph.floor[blocks.graph.status == SETTLED, None]
-        x = blocks.x[blocks.sweep().exit_pair]
-        Moves(blocks, blocks.sweep(), x, np.ones(x.shape[0])).write(np.full_like(x, np.inf))  # draws that none keeps
+        blocks.value[blocks.graph.status == SETTLED] = blocks.graph.sure[blocks.graph.status == SETTLED, None]
+        x = blocks.x[blocks.opened().exit_pair]
+        Moves(blocks, blocks.opened(), x, np.ones(x.shape[0])).write(np.full_like(x, np.inf))  # draws that none keeps
         return blocks
 
     # -- what was seen -------------------------------------------------------------------------------------------------
@@ -132,15 +132,15 @@ class Blocks:
 
     def _join(self, k: int, seen: Experience) -> None:
         join(self.graph, k, only_successor(seen, k), float(seen.reward_mean[k]))
-        self._sweep = None
+        self._opened = None
 
-    def sweep(self) -> Sweep:
+    def opened(self) -> OpenPart:
         """Return the open states with their exits and edges."""
-        if self._sweep is None:
+        if self._opened is None:
             met = np.array(self._open, dtype=np.int64)
             still = np.sort(met[self.graph.status[met] == OPEN])
-            self._open, self._sweep = still.tolist(), list_sweep(self.graph, still)
-        return self._sweep
+            self._open, self._opened = still.tolist(), list_open(self.graph, still)
+        return self._opened
 
     # -- particles -----------------------------------------------------------------------------------------------------
 
@@ -161,15 +161,15 @@ class Blocks:
 
     def begin_moves(self) -> Moves:
         """Return what trajectories need; `Moves.end` brings them back."""
-        sweep = self.sweep()
-        x = self.x[sweep.exit_pair]
+        opened = self.opened()
+        x = self.x[opened.exit_pair]
         curvature = np.empty_like(x)
-        over_blocks(block_curvatures, sweep, x, curvature)
-        own = sweep.exit_precision
-        faded = own + MEMORY * (self.curvature[sweep.exit_pair] - own)
+        over_blocks(block_curvatures, opened, x, curvature)
+        own = opened.exit_precision
+        faded = own + MEMORY * (self.curvature[opened.exit_pair] - own)
         mass = np.maximum(curvature[:, : self.num].max(axis=1, initial=0.0), faded)
-        self.curvature[sweep.exit_pair] = mass
-        return Moves(self, sweep, x, mass)
+        self.curvature[opened.exit_pair] = mass
+        return Moves(self, opened, x, mass)
 
 
 class Moves:
@@ -180,31 +180,33 @@ class Moves:
     seen that hang on it. So a step of a given size is stable for all particles, whatever hangs on what.
     """
 
-    def __init__(self, blocks: Blocks, sweep: Sweep, x: FloatArray, mass: FloatArray) -> None:
-        self.blocks, self.sweep, self.x, self.mass = blocks, sweep, x, mass
+    def __init__(self, blocks: Blocks, opened: OpenPart, x: FloatArray, mass: FloatArray) -> None:
+        self.blocks, self.opened, self.x, self.mass = blocks, opened, x, mass
 
     def run(self, *, step: float, num_steps: int, rng: np.random.Generator) -> float:
         """Run one trajectory of every particle (paper, alg. hmc); return the mean acceptance probability."""
         p = rng.standard_normal(self.x.shape) * np.sqrt(self.mass)[:, None]
         log_uniform, gain = np.log(rng.random((1, self.x.shape[1]))), np.empty((1, self.x.shape[1]))
         given = self.x, p, log_uniform, step, num_steps, 1.0 / self.mass, gain
-        over_blocks(block_trajectories, self.sweep, *given, times=num_steps)
+        over_blocks(block_trajectories, self.opened, *given, times=num_steps)
         share = np.exp(np.minimum(gain[0, : self.blocks.num], 0.0))
         return float(np.nan_to_num(share).mean())
 
     def end(self, rng: np.random.Generator) -> None:
         """Draw the free values that are not the best of their state anew, and write V."""
-        mean, scale = (array[self.sweep.exit_pair, None] for array in (self.blocks.prior.mean, self.blocks.prior.scale))
+        mean, scale = (
+            array[self.opened.exit_pair, None] for array in (self.blocks.prior.mean, self.blocks.prior.scale)
+        )
         self.write(mean + scale * rng.standard_normal(self.x.shape))
 
     def write(self, draws: FloatArray) -> None:
         """Write back the free values, the losing ones replaced by those of `draws` ``(U, W)`` that lose too, and V."""
-        value = np.empty((self.sweep.state.size, self.x.shape[1]))
-        over_blocks(block_refresh, self.sweep, self.x, draws, value)
-        self.blocks.x[self.sweep.exit_pair], self.blocks.value[self.sweep.state] = self.x, value
+        value = np.empty((self.opened.state.size, self.x.shape[1]))
+        over_blocks(block_refresh, self.opened, self.x, draws, value)
+        self.blocks.x[self.opened.exit_pair], self.blocks.value[self.opened.state] = self.x, value
 
 
-def over_blocks(run_fn: Callable[..., None], sweep: Sweep, x: FloatArray, *given: Any, times: int = 1) -> None:
+def over_blocks(run_fn: Callable[..., None], opened: OpenPart, x: FloatArray, *given: Any, times: int = 1) -> None:
     """Run a kernel over all blocks of particles, in threads where that is worth it."""
-    pairs = sweep.exit_pair.size + sweep.edge_reward.size
-    over_particles(run_fn, x.shape[1] // LANES, sweep, x, *given, work=times * pairs * x.shape[1] // 4)
+    pairs = opened.exit_pair.size + opened.edge_reward.size
+    over_particles(run_fn, x.shape[1] // LANES, opened, x, *given, work=times * pairs * x.shape[1] // 4)

@@ -7,9 +7,9 @@ every row has one successor and no state can be visited twice, so that
 
 and each θ_k is constant or γᵐ times one free value plus a constant. Three things follow (docs/explanation/blocks.md).
 A state below which nothing is unseen any more is *settled*: its V is a number, the same for all particles, and so is a
-pair that leads there. Sweeps visit the *open* states alone: their *exits*, which are the free values, their *edges*,
-which lead to open states, and a *floor*, the best of their settled pairs. And nothing has to be kept between the solve
-and its adjoint but V: who made the maximum is who is equal to it.
+pair that leads there. The loops visit the *open* states alone: their *exits*, which are the free values, their *edges*,
+which lead to open states, and a *sure value*, the best of their settled pairs. And nothing has to be kept between the
+solve and its adjoint but V: who made the maximum is who is equal to it.
 
 Arrays of particles have a row per exit, edge or state and a column per particle, a multiple of `LANES` of them.
 """
@@ -55,16 +55,16 @@ class Graph(NamedTuple):
     into_next: IntArray  # (K,)  … and the one seen before it that leads to the same
     status: IntArray  # (S,)  NEVER, OPEN or SETTLED
     num_open: IntArray  # (S,)  exits and edges
-    floor: FloatArray  # (S,)  the best settled pair of an open state, −inf where there is none; V of a settled one
+    sure: FloatArray  # (S,)  the best settled pair of an open state, −inf where there is none; V of a settled one
     mark: IntArray  # (S,)  scratch: place among those last listed, −1 elsewhere
     discount: float
 
 
-class Sweep(NamedTuple):
+class OpenPart(NamedTuple):
     """The open states, successors first, with their exits and edges: what trajectories run over."""
 
     state: IntArray  # (n,)
-    floor: FloatArray  # (n,)
+    sure: FloatArray  # (n,)
     exit_start: IntArray  # (n + 1,)
     exit_pair: IntArray  # (U,)
     exit_mean: FloatArray  # (U,)
@@ -81,8 +81,8 @@ class Sweep(NamedTuple):
 
 
 @kernel
-def list_sweep(graph: Graph, open_states: IntArray) -> Sweep:
-    """Return the sweep over the open states, which are given in any order that depends on the graph alone.
+def list_open(graph: Graph, open_states: IntArray) -> OpenPart:
+    """Return the open part; the open states are given, in any order that depends on the graph alone.
 
     A depth-first search along edges: a state is listed when all its successors are. O(their pairs).
     """
@@ -128,9 +128,9 @@ def list_sweep(graph: Graph, open_states: IntArray) -> Sweep:
             deepest -= 1
     place[state] = -1
     edge_pair, edge_next = edge_pair[:num_edges].copy(), edge_next[:num_edges].copy()
-    return Sweep(
+    return OpenPart(
         state,
-        graph.floor[state],
+        graph.sure[state],
         exit_start,
         exit_pair,
         graph.mean[exit_pair],
@@ -185,7 +185,7 @@ def join(graph: Graph, k: int, t: int, reward: float) -> None:
     while len(waiting) > 0:
         k = waiting.pop()
         s, t = graph.pair_state[k], graph.next_state[k]
-        graph.floor[s] = max(graph.floor[s], graph.reward[k] + graph.discount * graph.floor[t])
+        graph.sure[s] = max(graph.sure[s], graph.reward[k] + graph.discount * graph.sure[t])
         graph.num_open[s] -= 1
         if graph.num_open[s] == 0:
             graph.status[s] = SETTLED
@@ -199,12 +199,17 @@ def join(graph: Graph, k: int, t: int, reward: float) -> None:
 
 
 @inner_kernel
-def solve_block(sweep: Sweep, x: FloatArray, value: FloatArray, column: int) -> None:
+def solve_block(opened: OpenPart, x: FloatArray, value: FloatArray, column: int) -> None:
     """Fill ``(n, LANES)`` V of the block of particles whose exits are the columns from `column` on of x ``(U, ·)``."""
-    exit_start, edge_start, edge_next, reward = sweep.exit_start, sweep.edge_start, sweep.edge_next, sweep.edge_reward
-    discount = splat(sweep.discount)
-    for s in range(sweep.state.size):
-        best = splat(sweep.floor[s])
+    exit_start, edge_start, edge_next, reward = (
+        opened.exit_start,
+        opened.edge_start,
+        opened.edge_next,
+        opened.edge_reward,
+    )
+    discount = splat(opened.discount)
+    for s in range(opened.state.size):
+        best = splat(opened.sure[s])
         for u in range(exit_start[s], exit_start[s + 1]):
             place = load(x, u, column)
             best = where_less(best, place, place, best)
@@ -216,7 +221,7 @@ def solve_block(sweep: Sweep, x: FloatArray, value: FloatArray, column: int) -> 
 
 @inner_kernel
 def block_density(
-    sweep: Sweep,
+    opened: OpenPart,
     x: FloatArray,
     value: FloatArray,
     adjoint: FloatArray,
@@ -229,24 +234,29 @@ def block_density(
     pairs and constants, which are the same for all particles. The adjoint of a state goes to the exit or edge that is
     equal to its V, once: where two are, to the first. `value` and `adjoint` ``(n, LANES)`` are scratch.
     """
-    exit_start, edge_start, edge_next, reward = sweep.exit_start, sweep.edge_start, sweep.edge_next, sweep.edge_reward
-    solve_block(sweep, x, value, 0)
+    exit_start, edge_start, edge_next, reward = (
+        opened.exit_start,
+        opened.edge_start,
+        opened.edge_next,
+        opened.edge_reward,
+    )
+    solve_block(opened, x, value, 0)
     adjoint[:] = 0.0
-    discount, zero, total = splat(sweep.discount), splat(0.0), splat(0.0)
-    for s in range(sweep.state.size - 1, -1, -1):
+    discount, zero, total = splat(opened.discount), splat(0.0), splat(0.0)
+    for s in range(opened.state.size - 1, -1, -1):
         best, pull = load(value, s, 0), load(adjoint, s, 0)
         for u in range(exit_start[s], exit_start[s + 1]):
             place = load(x, u, 0)
-            gap = subtract(splat(sweep.exit_mean[u]), place)
-            slope = multiply(gap, splat(sweep.exit_precision[u]))
+            gap = subtract(splat(opened.exit_mean[u]), place)
+            slope = multiply(gap, splat(opened.exit_precision[u]))
             total = add(total, multiply(gap, slope))
             store(grad, u, 0, add(slope, where_equal(place, best, pull, zero)))
             pull = where_equal(place, best, zero, pull)
         for e in range(edge_start[s], edge_start[s + 1]):
             t = edge_next[e]
             theta = add(splat(reward[e]), multiply(discount, load(value, t, 0)))
-            gap = subtract(splat(sweep.edge_mean[e]), theta)
-            slope = multiply(gap, splat(sweep.edge_precision[e]))
+            gap = subtract(splat(opened.edge_mean[e]), theta)
+            slope = multiply(gap, splat(opened.edge_precision[e]))
             total = add(total, multiply(gap, slope))
             slope = add(slope, where_equal(theta, best, pull, zero))
             pull = where_equal(theta, best, zero, pull)
@@ -255,14 +265,16 @@ def block_density(
 
 
 @chain_kernel
-def block_densities(first: int, stop: int, sweep: Sweep, x: FloatArray, grad: FloatArray, smooth: FloatArray) -> None:
+def block_densities(
+    first: int, stop: int, opened: OpenPart, x: FloatArray, grad: FloatArray, smooth: FloatArray
+) -> None:
     """Write ``(1, W)`` log-densities and ``(U, W)`` gradients of the blocks from `first` to before `stop`."""
-    n, size = sweep.state.size, x.shape[0]
+    n, size = opened.state.size, x.shape[0]
     value, adjoint, total = np.empty((n, LANES)), np.empty((n, LANES)), np.empty((1, LANES))
     part = np.empty((size, LANES))
     for block in range(first, stop):
         where = slice(block * LANES, (block + 1) * LANES)
-        block_density(sweep, x[:, where].copy(), value, adjoint, part, total)
+        block_density(opened, x[:, where].copy(), value, adjoint, part, total)
         grad[:, where] = part
         smooth[:, where] = total
 
@@ -281,7 +293,7 @@ def block_kinetic(p: FloatArray, inverse_mass: FloatArray, kinetic: FloatArray) 
 def block_trajectories(
     first: int,
     stop: int,
-    sweep: Sweep,
+    opened: OpenPart,
     x: FloatArray,
     p: FloatArray,
     log_uniform: FloatArray,
@@ -295,7 +307,7 @@ def block_trajectories(
     `x` and the momenta `p` are ``(U, W)``, `log_uniform` and the energy gains ``(1, W)``, `inverse_mass` ``(U,)``. A
     trajectory that has left the numbers has a gain that is no number, and is refused.
     """
-    n, size = sweep.state.size, x.shape[0]
+    n, size = opened.state.size, x.shape[0]
     value, adjoint, grad = np.empty((n, LANES)), np.empty((n, LANES)), np.empty((size, LANES))
     before, after = np.empty((1, LANES)), np.empty((1, LANES))
     smooth, ended = np.empty((1, LANES)), np.empty((1, LANES))
@@ -304,14 +316,14 @@ def block_trajectories(
         place = x[:, column : column + LANES].copy()
         momenta = p[:, column : column + LANES].copy()
         block_kinetic(momenta, inverse_mass, before)
-        block_density(sweep, place, value, adjoint, grad, smooth)
+        block_density(opened, place, value, adjoint, grad, smooth)
         kick = splat(0.5 * step)
         for _ in range(num_steps):
             for u in range(size):
                 momentum = add(load(momenta, u, 0), multiply(kick, load(grad, u, 0)))
                 store(momenta, u, 0, momentum)
                 store(place, u, 0, add(load(place, u, 0), multiply(splat(step * inverse_mass[u]), momentum)))
-            block_density(sweep, place, value, adjoint, grad, ended)
+            block_density(opened, place, value, adjoint, grad, ended)
             kick = splat(step)
         kick = splat(0.5 * step)
         for u in range(size):
@@ -326,52 +338,54 @@ def block_trajectories(
 
 
 @chain_kernel
-def block_curvatures(first: int, stop: int, sweep: Sweep, x: FloatArray, curvature: FloatArray) -> None:
+def block_curvatures(first: int, stop: int, opened: OpenPart, x: FloatArray, curvature: FloatArray) -> None:
     r"""Write ``(U, W)`` the curvature of −log density along each exit.
 
     :math:`1/\sigma_u^2 + \sum_k (\partial\theta_k / \partial\phi_u)^2 / \sigma_k^2` over the edges k that hang on exit
     u: with equal scales and discount 1, 1 plus their number, over σ². Each θ_k hangs on one exit, so that there are no
     mixed terms: it is the whole Hessian where the greedy ways do not change.
     """
-    exit_start, edge_start, edge_next = sweep.exit_start, sweep.edge_start, sweep.edge_next
-    n = sweep.state.size
+    exit_start, edge_start, edge_next = opened.exit_start, opened.edge_start, opened.edge_next
+    n = opened.state.size
     value, weight = np.empty((n, LANES)), np.empty((n, LANES))
-    discount, zero = splat(sweep.discount), splat(0.0)
-    square = splat(sweep.discount * sweep.discount)
+    discount, zero = splat(opened.discount), splat(0.0)
+    square = splat(opened.discount * opened.discount)
     for block in range(first, stop):
         column = block * LANES
-        solve_block(sweep, x, value, column)
+        solve_block(opened, x, value, column)
         weight[:] = 0.0
         for s in range(n - 1, -1, -1):
             best, load_here = load(value, s, 0), load(weight, s, 0)
             for u in range(exit_start[s], exit_start[s + 1]):
                 place = load(x, u, column)
-                own = splat(sweep.exit_precision[u])
+                own = splat(opened.exit_precision[u])
                 store(curvature, u, column, add(own, where_equal(place, best, load_here, zero)))
                 load_here = where_equal(place, best, zero, load_here)
             for e in range(edge_start[s], edge_start[s + 1]):
                 t = edge_next[e]
-                theta = add(splat(sweep.edge_reward[e]), multiply(discount, load(value, t, 0)))
-                hanging = add(splat(sweep.edge_precision[e]), where_equal(theta, best, load_here, zero))
+                theta = add(splat(opened.edge_reward[e]), multiply(discount, load(value, t, 0)))
+                hanging = add(splat(opened.edge_precision[e]), where_equal(theta, best, load_here, zero))
                 load_here = where_equal(theta, best, zero, load_here)
                 store(weight, t, 0, add(load(weight, t, 0), multiply(square, hanging)))
 
 
 @chain_kernel
-def block_refresh(first: int, stop: int, sweep: Sweep, x: FloatArray, draws: FloatArray, out_value: FloatArray) -> None:
+def block_refresh(
+    first: int, stop: int, opened: OpenPart, x: FloatArray, draws: FloatArray, out_value: FloatArray
+) -> None:
     """Replace each exit that lies below V of its state by its draw of the prior, where that does too; write V.
 
     Given all other values, an exit below V has the prior cut off at V: a draw that is kept if it lies below leaves that
     unchanged, and V with it. `x` and `draws` are ``(U, W)``, `out_value` ``(n, W)``.
     """
-    value = np.empty((sweep.state.size, LANES))
+    value = np.empty((opened.state.size, LANES))
     for block in range(first, stop):
         column = block * LANES
-        solve_block(sweep, x, value, column)
-        for s in range(sweep.state.size):
+        solve_block(opened, x, value, column)
+        for s in range(opened.state.size):
             best = load(value, s, 0)
             store(out_value, s, column, best)
-            for u in range(sweep.exit_start[s], sweep.exit_start[s + 1]):
+            for u in range(opened.exit_start[s], opened.exit_start[s + 1]):
                 here, drawn = load(x, u, column), load(draws, u, column)
                 changed = where_less(drawn, best, drawn, here)
                 store(x, u, column, where_less(here, best, changed, here))
