@@ -224,8 +224,8 @@ def gradients_in_blocks(particles: int = 24, steps: int = 50) -> tuple[str, str]
             print(*rows[-1], flush=True)
     text = (
         f"Deep Sea with a random share of its pairs seen, {particles} particles, trajectories of {steps} leapfrog "
-        "steps with momenta and accept step, CPU time, the best of five; gradients agree to rounding. In blocks only the "
-        "exits and edges of open states are visited (docs/explanation/blocks.md). Wanted: 1.0 to 1.9 ns each.\n\n"
+        "steps with momenta and accept step, CPU time, the best of five; gradients agree to rounding. In blocks "
+        "only the exits and edges of open states are visited (docs/explanation/blocks.md). Wanted: 1.0 to 1.9 ns.\n\n"
     )
     header = (
         "depth",
