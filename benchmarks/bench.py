@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import agents
+import bias
 import learning_times
 import speed
 from result_page import replace_sections, write_page
@@ -19,11 +20,14 @@ PAGES = {
             speed.leapfrog_against_blackjax,
             speed.coordinates_compared,
             speed.gradient_scaling,
+            speed.gradients_in_blocks,
+            bias.section,
             speed.workers_stay_busy,
             speed.solving_models,
             speed.fitting_logs,
             speed.reading_logs,
             speed.start_up,
+            speed.first_use,
         ),
     ),
     "agents": (

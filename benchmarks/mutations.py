@@ -28,6 +28,8 @@ POSTERIORS = "tests/contract/test_posteriors.py::"
 TOLERANCE, ISLANDS, ONE_STEP, ADAPTATION, ANNEALED_FILE, ONE_LOOK = (
     f"inference/smc/{name}.py" for name in ("tolerance", "islands", "one_step", "adaptation", "annealed", "one_look")
 )
+BLOCKS, LANES_FILE, BLOCK_PARTICLES = "model/kernels/blocks.py", "model/kernels/lanes.py", "inference/smc/blocks.py"
+BLOCK_TESTS = "tests/algebra/test_blocks.py::"
 NEXT = "tests/algebra/test_tolerance.py::"
 ADAPT = "tests/algebra/test_adaptation.py::"
 ANNEALED = "tests/statistics/test_annealed.py::"
@@ -73,6 +75,18 @@ class Mutation:
 
 
 MUTATIONS = [
+    Mutation(LANES_FILE, 'where_less = _choice("<")', 'where_less = _choice("<=")', BLOCK_TESTS + "test_losing_exits_are_drawn_from_the_prior_below_the_value_of_their_state"),
+    Mutation(BLOCKS, "slope = add(slope, where_equal(theta, best, pull, zero))", "slope = add(slope, pull)", BLOCK_TESTS + "test_density_gradient_and_theta_are_those_of_the_general_kernel"),
+    Mutation(BLOCKS, "pull = where_equal(theta, best, zero, pull)", "pull = add(pull, zero)", BLOCK_TESTS + "test_density_gradient_and_theta_are_those_of_the_general_kernel"),
+    Mutation(BLOCKS, "square = splat(opened.discount * opened.discount)", "square = splat(opened.discount)", BLOCK_TESTS + "test_masses_are_the_largest_curvatures_and_fade"),
+    Mutation(BLOCKS, "changed = where_less(drawn, best, drawn, here)", "changed = drawn", BLOCK_TESTS + "test_losing_exits_are_drawn_from_the_prior_below_the_value_of_their_state"),
+    Mutation(BLOCKS, "store(x, u, column, where_less(threshold, gained, load(place, u, 0), load(x, u, column)))", "store(x, u, column, load(place, u, 0))", BLOCK_TESTS + "test_trajectories_are_those_of_the_general_kernel"),
+    Mutation(BLOCKS, "kick = splat(0.5 * step)\n        for u in range(size):", "kick = splat(step)\n        for u in range(size):", BLOCK_TESTS + "test_trajectories_are_those_of_the_general_kernel"),
+    Mutation(BLOCKS, "if graph.num_open[s] == 0:", "if False:", BLOCK_TESTS + "test_only_open_states_are_swept_and_values_are_drawn_when_a_state_is_met"),
+    Mutation(BLOCKS, "if line > begin:\n", "if False:\n", BLOCK_TESTS + "test_weights_of_first_looks_are_those_of_the_general_path"),
+    Mutation(BLOCKS, "limit = max(c, mean + scale * np.sqrt(2.0 * room))", "limit = mean + scale", BLOCK_TESTS + "test_weights_of_first_looks_are_those_of_the_general_path"),
+    Mutation(BLOCK_PARTICLES, "if rng is not None:", "if False:", BLOCK_TESTS + "test_only_open_states_are_swept_and_values_are_drawn_when_a_state_is_met"),
+    Mutation(BLOCK_PARTICLES, "return not (is_known and bool(np.any(ancestors(self.graph, s) == t)))", "return True", BLOCK_TESTS + "test_what_is_no_problem_for_blocks_is_refused"),
     Mutation(CHARTS, "if not np.array_equal(self.layout.observed, self.seen.observed_pairs):", "if False:", "tests/statistics/test_own_parts.py::test_rows_of_other_pairs_than_those_seen_are_refused"),
     Mutation(CHARTS, "(self.parts.layout_given, prior, psi, k)", "(self.parts.layout, prior, psi, k)", "tests/statistics/test_own_parts.py::test_conditionals_are_those_given_the_rows_that_were_put_in"),
     Mutation("model/prior.py", "if any(owner is not written_for and", "if False and any(owner is not written_for and", "tests/statistics/test_own_parts.py::test_a_subclass_with_another_density_is_sampled_by_it"),

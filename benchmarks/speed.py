@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from families import draw_problem, simulate
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.diagnostics import bulk_ess
 from qposterior.inference.hmc import ChainState, step, warm_up
+from qposterior.inference.smc.blocks import Blocks, over_blocks
 from qposterior.logs.read import read_log
+from qposterior.model.kernels.blocks import block_densities
 from qposterior.model.noise import Tolerance
 from qposterior.model.prior import GaussianPrior
 from qposterior.model.solve_models import ModelSolver, solve_models
@@ -30,10 +33,15 @@ from targets import BellmanTarget, QTarget
 
 def half_explored(depth: int, seed: int = 0) -> qp.Experience:
     """Return the experience of every second pair of a Deep Sea, drawn at random."""
+    return explored(depth, 0.5, seed)
+
+
+def explored(depth: int, share: float, seed: int = 0) -> qp.Experience:
+    """Return the experience of a random share of the pairs of a Deep Sea."""
     sea = qp.make_environment("deep-sea", depth=depth)
     rng = np.random.default_rng(seed)
     pairs = zip(sea.space.pair_state.tolist(), sea.space.pair_action.tolist(), strict=True)
-    return qp.Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < 0.5])
+    return qp.Experience.of_pairs(sea, [pair for pair in pairs if rng.random() < share])
 
 
 def best_time(function: Callable[[], object], repeats: int = 20) -> float:
@@ -179,6 +187,91 @@ def gradient_scaling(particles: int = 20) -> tuple[str, str]:
     text = "Time per gradient and pair; wanted: no growth beyond 20 % from depth 10 to 100.\n\n"
     header = ("depth", "pairs", "coordinates", "ns per gradient and pair", "relative to depth 10")
     return "Cost of a gradient", text + table(header, rows)
+
+
+def gradients_in_blocks(particles: int = 24, steps: int = 50) -> tuple[str, str]:
+    """Leapfrog steps of the same particles at the same density, by the general loops and in blocks."""
+    rows = []
+    for depth in (20, 40, 100):
+        for share in (0.5, 0.9):
+            seen, rng = explored(depth, share), np.random.default_rng(0)
+            target = BellmanTarget(seen, GaussianPrior(), Tolerance())
+            x = rng.normal(0.0, 4.0, (particles, seen.space.num_pairs))
+            blocks = Blocks.of(seen, target.parts.prior_data, x)
+            assert blocks is not None
+            moves = blocks.begin_moves()
+            opened = moves.opened
+            grad, smooth = np.empty_like(moves.x), np.empty((1, particles))
+            over_blocks(block_densities, opened, moves.x, grad, smooth)
+            free = target.chart.free
+            _, general = target.log_density_and_grad(x[:, free])
+            columns = np.searchsorted(free, opened.exit_pair)
+            np.testing.assert_allclose(grad.T, general[:, columns], rtol=1e-9, atol=1e-9)
+            sizes, lengths = np.full(particles, 1e-3), np.full(particles, steps)
+            p = rng.standard_normal((particles, free.size))
+            ones = np.ones(free.size)
+            theirs = best_cpu_time(
+                lambda t=target, x=x[:, free], p=p, sizes=sizes, lengths=lengths, ones=ones: t.leapfrog(
+                    x, p, step=sizes, num_steps=lengths, inverse_mass=ones
+                ),
+                5,
+            )
+            ours = best_cpu_time(lambda m=moves: m.run(step=1e-3, num_steps=steps, rng=np.random.default_rng(1)), 5)
+            visited, num = opened.exit_pair.size + opened.edge_reward.size, seen.space.num_pairs
+            gradients = particles * (steps + 1)
+            per = f"{1e9 * ours / gradients / max(visited, 1):.2f}", f"{1e9 * theirs / gradients / num:.2f}"
+            rows.append((depth, f"{100 * share:.0f} %", num, visited, *per, f"{theirs / ours:.1f}"))
+            print(*rows[-1], flush=True)
+    text = (
+        f"Deep Sea with a random share of its pairs seen, {particles} particles, trajectories of {steps} leapfrog "
+        "steps with momenta and accept step, CPU time, the best of five; gradients agree to rounding. In blocks "
+        "only the exits and edges of open states are visited (docs/explanation/blocks.md). Wanted: 1.0 to 1.9 ns.\n\n"
+    )
+    header = (
+        "depth",
+        "seen",
+        "pairs",
+        "exits and edges",
+        "blocks, ns per exit or edge and gradient",
+        "general, ns per pair and gradient",
+        "whole trajectories: general over blocks",
+    )
+    return "Trajectories in blocks", text + table(header, rows)
+
+
+def first_use() -> tuple[str, str]:
+    """CPU seconds of two commands with an empty cache of compiled loops, and again with a full one."""
+    explored = "explore deep-sea --depth 4 --episodes 20 --seeds 1"
+    commands = {
+        explored: ["-m", "qposterior", *explored.split(), "--out"],
+        "posterior(…) of three pairs of Deep Sea": ["-c", SMALL_POSTERIOR],
+    }
+    rows = []
+    for name, command in commands.items():
+        with tempfile.TemporaryDirectory() as cache:
+            spent = []
+            for again in range(2):
+                out = [f"{cache}/run{again}"] if command[-1] == "--out" else []
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run(
+                    [sys.executable, *command, *out],
+                    check=True,
+                    capture_output=True,
+                    env=os.environ | {"NUMBA_CACHE_DIR": cache},
+                )
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        rows.append((name, f"{spent[0]:.1f}", "15", f"{spent[1]:.1f}", "2"))
+        print(*rows[-1], flush=True)
+    header = ("command", "first use, CPU s", "wanted, at most", "then, CPU s", "wanted, at most ")
+    return "First use", "Compiled loops are cached on disk at their first use.\n\n" + table(header, rows)
+
+
+SMALL_POSTERIOR = """
+import qposterior as qp
+mdp = qp.make_environment("deep-sea", depth=4)
+qp.posterior(qp.Experience.of_pairs(mdp, [(0, 0), (0, 1), (1, 0)]), seed=0)
+"""
 
 
 def workers_stay_busy(runs: int = 40, workers: int = 2) -> tuple[str, str]:

@@ -37,10 +37,13 @@ def check_count(name: str, value: Any, least: int = 1) -> int:
 
 def check_number(name: str, value: Any, interval: str = "(-inf, inf)") -> float:
     """Return a number that lies in an interval, written as in "(0, 1]", as a float. True is no number."""
-    array = _as_array(value)
-    if array.dtype.kind not in "iuf" or array.ndim:
-        raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
-    number = float(array)
+    if type(value) is float:  # as most are: no need to make an array of it
+        number = value
+    else:
+        array = _as_array(value)
+        if array.dtype.kind not in "iuf" or array.ndim:
+            raise InvalidInputError(f"{name} must be a number, got {shown(value)}")
+        number = float(array)
     if not _inside(number, interval):
         raise InvalidInputError(f"{name} must {_words(interval)}, got {number}")
     return number

@@ -268,12 +268,11 @@ class PosteriorSamplingAgent:
 
     def progress(self) -> dict[str, float]:
         """Return the live state of learning: the tolerance reached and the effective number of particles."""
-        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.particles.ess}
+        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.ess}
 
     def _draw_policy(self) -> IntArray:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
-        particles = self.sampler.particles
-        theta = particles.parameters[self._rng.choice(particles.num, p=particles.weights)]
+        theta = self.sampler.draw_q()
         noise = self._rng.random(theta.size) if self.ties == "uniform" else np.zeros(theta.size)
         return self.space.greedy(np.where(self.space.optimal_share(theta, self.ties) > 0.0, 1.0 + noise, 0.0))
 

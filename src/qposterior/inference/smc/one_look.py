@@ -21,11 +21,14 @@ import numpy as np
 from qposterior.checks import check_count, check_number
 from qposterior.errors import InvalidInputError
 from qposterior.inference.hmc import ChainState, Tuning, hmc_move, redraw
+from qposterior.inference.records import Particles
+from qposterior.inference.smc.blocks import Blocks, Moves
 from qposterior.inference.smc.resampling import find_resampling
 from qposterior.inference.smc.sampler import Packed, SequentialSampler, initial_state
 from qposterior.model.charts import BellmanChart
+from qposterior.model.kernels.density import NO_WALL
 from qposterior.model.noise import Noise, Tolerance, as_likelihood
-from qposterior.model.prior import GaussianPrior, Prior
+from qposterior.model.prior import GaussianPrior, Prior, compiled_form
 from qposterior.model.target import Target
 from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
@@ -81,6 +84,22 @@ class OneLookSampler(SequentialSampler):
     spread: FloatArray | None = None  # (K + 1,)  running variances of the coordinates, the last for the log-scale
     _current: BellmanTarget | None = None  # the target of `seen`, kept until something new is seen
     _current_size: int = -1
+    _blocks: Blocks | None = None  # the particles, where the problem is one for blocks
+    _is_stale: bool = False  # the blocks have gone on since the particles were written
+    _is_for_blocks: bool = True  # as far as is known
+    _particles: Particles = field(init=False, repr=False)
+
+    @property  # type: ignore[misc]  # a field that is written when it is asked for
+    def particles(self) -> Particles:
+        """The particles, with θ of all pairs."""
+        if self._blocks is not None and self._is_stale:
+            self._particles = self._particles.at(self._blocks.parameters(), None)
+            self._is_stale = False
+        return self._particles
+
+    @particles.setter
+    def particles(self, particles: Particles) -> None:
+        self._particles, self._blocks, self._is_stale = particles, None, False
 
     @classmethod
     def start(
@@ -130,46 +149,59 @@ class OneLookSampler(SequentialSampler):
     def move(self, times: int = 1, *, deadline: float | None = None) -> None:
         """Move every particle at the exact target, `times` trajectories each, with a sweep where policies can loop."""
         stop_at = np.inf if deadline is None else time.perf_counter() + deadline
-        target = self._target(self.seen)
-        if target.num_coordinates == 0 or times == 0 or time.perf_counter() >= stop_at:
+        if times == 0 or (self.seen.num_observed == self.seen.space.num_pairs and not self.noise.is_noisy):
+            return
+        if time.perf_counter() >= stop_at:
             return
         started = time.perf_counter()
-        x = self._coordinates(target)
-        tuning = Tuning(step=self.step, trajectory=np.pi / 2, inverse_mass=self._variances(target, x))
-        state = ChainState(x=x, density=target.log_density(x), tuning=tuning)
+        blocks = self._as_blocks()
+        moves: Moves | TargetMoves = TargetMoves(self) if blocks is None else blocks.begin_moves()
         accepted: list[float] = []
         leapfrog = 0
         while len(accepted) < times and (not accepted or time.perf_counter() < stop_at):
-            steps = state.tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
-            move = hmc_move(target, state.x, state.density, state.tuning, steps, self.rng)
-            accepted.append(float(np.nan_to_num(move.smooth_acceptance).mean()))
-            leapfrog += steps
+            tuning = Tuning(step=self.step, trajectory=np.pi / 2, inverse_mass=np.ones(0))
+            num_steps = tuning.num_steps(self.rng.random(), MOST_LEAPFROG)
+            accepted.append(moves.run(step=self.step, num_steps=num_steps, rng=self.rng))
+            leapfrog += num_steps
             # A slow stochastic approximation: one step size serves the whole run.
-            size = state.tuning.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE))
-            tuning = replace(state.tuning, step=float(np.clip(size, 1e-3, 2.0)))
-            state = ChainState(x=move.x, density=move.density, tuning=tuning)
-        state = redraw(target, state, self.rng)  # one sweep: with exact weights there is little left to mix
-        self.step = state.tuning.step
-        self.particles = self.particles.at(target.to_parameters(state.x), target.log_scale_of(state.x))
+            self.step = float(np.clip(self.step * np.exp(0.3 * (accepted[-1] - TARGET_ACCEPTANCE)), 1e-3, 2.0))
+        moves.end(self.rng)
+        self._is_stale = blocks is not None
         self._note(
             "move",
             started,
-            ess_before=self.particles.ess,
+            ess_before=self.ess,
             moves=len(accepted),
             acceptance=float(np.mean(accepted)),
             step_size=self.step,
             trajectory=leapfrog / len(accepted),
         )
 
+    @property
+    def ess(self) -> float:
+        """The effective number of particles."""
+        return self._particles.ess
+
+    def draw_q(self) -> FloatArray:
+        """Return ``(K,)`` the values of Q of one particle, drawn by its weight."""
+        chosen = int(self.rng.choice(self._particles.num, p=self._particles.weights))
+        blocks = self._as_blocks()
+        return self.particles.parameters[chosen] if blocks is None else blocks.parameters_of(chosen)
+
     def pack(self) -> Packed:
         """Return everything that the continuation depends on."""
         arrays, facts = super().pack()
-        return arrays | ({} if self.spread is None else {"spread": self.spread}), facts | {"step": self.step}
+        arrays |= {} if self.spread is None else {"spread": self.spread}
+        arrays |= {} if self._blocks is None else {"curvature": self._blocks.curvature}
+        return arrays, facts | {"step": self.step}
 
     def unpack(self, arrays: dict[str, FloatArray], facts: dict[str, Any]) -> None:
         """Take over what `pack` returned."""
         super().unpack(arrays, facts)
         self.spread, self.step, self._current = arrays.get("spread"), float(facts["step"]), None
+        self._is_for_blocks = True
+        if (blocks := self._as_blocks()) is not None and "curvature" in arrays:
+            blocks.curvature[:] = arrays["curvature"]
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +212,15 @@ class OneLookSampler(SequentialSampler):
         value that the reward implies.
         """
         started = time.perf_counter()
+        blocks = self._as_blocks()
+        if blocks is not None and blocks.takes(k, seen):
+            log_weight = blocks.add(k, seen, self.rng)
+            self.seen.reveal(k, seen)
+            self._is_stale = True
+            self._absorb(log_weight, "look", started)
+            return
+        if blocks is not None:  # from now on it is not
+            self.particles, self._is_for_blocks = self.particles, False
         before = self._target(self.seen)
         alone = before.chart.stands_alone(k, seen.row(k)[0])
         log_integral = np.zeros(0) if alone else before.chart.log_integral(self.particles.parameters, k)
@@ -193,7 +234,7 @@ class OneLookSampler(SequentialSampler):
         else:
             log_weight = after.log_density(x).total - log_integral
         self.particles = self.particles.at(theta, None)
-        self._absorb(np.where(np.isfinite(log_weight), log_weight, -np.inf), "look", started)
+        self._absorb(log_weight, "look", started)
 
     def _reweight_noisy(self, seen: Experience) -> None:
         """Multiply the likelihood of the new readings at ρ = g(θ); θ without a proper policy gets weight 0."""
@@ -221,18 +262,32 @@ class OneLookSampler(SequentialSampler):
         self._absorb(after.log_density(x).total - density, "unit", started)
 
     def _absorb(self, log_weight: FloatArray, stage: str, started: float) -> None:
-        ess_before = self.particles.ess
-        self.particles, increment = self.particles.reweighted(log_weight)
-        ess_after, num = self.particles.ess, self.particles.num
+        ess_before = self.ess
+        log_weight = np.where(np.isfinite(log_weight), log_weight, -np.inf)
+        self._particles, increment = self._particles.reweighted(log_weight)
+        ess_after, num = self.ess, self._particles.num
         resampled = ess_after < self.settings.resample_below * num
         if resampled:
-            chosen = find_resampling(self.settings.resampling)(self.particles.weights, self.rng, num)
-            self.particles = self.particles.select(chosen)
+            chosen = find_resampling(self.settings.resampling)(self._particles.weights, self.rng, num)
+            if self._blocks is None:
+                self._particles = self._particles.select(chosen)
+            else:
+                self._blocks.select(chosen)
+                self._particles = replace(self._particles, log_weights=np.full(num, -np.log(num)))
         self._note(
             stage, started, ess_before=ess_before, ess_after=ess_after, resampled=resampled, log_increment=increment
         )
 
     # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _as_blocks(self) -> Blocks | None:
+        """Return the particles in blocks, None where what was seen, the prior or the noise is not for them."""
+        if self._blocks is None and self._is_for_blocks:
+            prior = compiled_form(self.prior, self.seen.space.num_pairs) if self.noise.is_exact else None
+            if prior is not None and prior.wall == NO_WALL and self.seen.transitions == "revealed":
+                self._blocks = Blocks.of(self.seen, prior, self._particles.parameters)
+            self._is_for_blocks = self._blocks is not None
+        return self._blocks
 
     def _target(self, seen: Experience) -> BellmanTarget:
         if self._current is not None and seen is self.seen and self._current_size == int(seen.count.sum()):
@@ -261,3 +316,26 @@ class OneLookSampler(SequentialSampler):
     def _note(self, stage: str, started: float, **facts: Any) -> None:
         row = {"stage": stage, "observed": self.seen.num_observed, "tolerance": 0.0, "new_tolerance": 0.0}
         self.trace.append(row | facts | {"bellman_error": 0.0, "seconds": time.perf_counter() - started})
+
+
+class TargetMoves:
+    """Trajectories of all particles of a sampler at the exact target, whatever the problem."""
+
+    def __init__(self, sampler: OneLookSampler) -> None:
+        self.sampler, self.target = sampler, sampler._target(sampler.seen)
+        x = sampler._coordinates(self.target)
+        tuning = Tuning(step=sampler.step, trajectory=1.0, inverse_mass=sampler._variances(self.target, x))
+        self.state = ChainState(x=x, density=self.target.log_density(x), tuning=tuning)
+
+    def run(self, *, step: float, num_steps: int, rng: np.random.Generator) -> float:
+        """Run one trajectory of every particle (paper, alg. hmc); return the mean acceptance probability."""
+        tuning = replace(self.state.tuning, step=step)
+        move = hmc_move(self.target, self.state.x, self.state.density, tuning, num_steps, rng)
+        self.state = ChainState(x=move.x, density=move.density, tuning=tuning)
+        return float(np.nan_to_num(move.smooth_acceptance).mean())
+
+    def end(self, rng: np.random.Generator) -> None:
+        """Draw once more what trajectories do not move, and write the particles."""
+        state, sampler = redraw(self.target, self.state, rng), self.sampler
+        moved = self.target.to_parameters(state.x), self.target.log_scale_of(state.x)
+        sampler.particles = sampler.particles.at(*moved)

@@ -42,6 +42,16 @@ class SequentialSampler(ABC):
     def move(self, *, deadline: float | None = None) -> None:
         """Move the particles on where they stand, for nothing new was seen; at most for some seconds."""
 
+    @property
+    def ess(self) -> float:
+        """The effective number of particles."""
+        return self.particles.ess
+
+    def draw_q(self) -> FloatArray:
+        """Return ``(K,)`` the values of Q of one particle, drawn by its weight."""
+        chosen = self.rng.choice(self.particles.num, p=self.particles.weights)
+        return np.asarray(self.q_of_particles()[chosen])
+
     def q_of_particles(self) -> FloatArray:
         """Return ``(N, K)`` the values of Q of the particles."""
         return self.particles.parameters
