@@ -196,22 +196,52 @@ def test_small_rewards_decide_in_deep_problems():
     assert np.abs(run.regret[-4:]).max() < 1e-9
 
 
-def test_without_layers_the_agent_goes_on_with_the_prior_of_one_step(tmp_path):
+def test_without_layers_the_agent_plans_in_models_that_it_draws(tmp_path):
     sea = qp.make_environment("deep-sea-loops", depth=4)
     world = make_world(sea)
     agent = qp.make_agent("abrl", sea, horizon=world.cap, seed=5)
-    assert agent.layers.growth == 2.0
     before = qp.explore(agent, world, episodes=12, seed=5)
-    assert agent.layers.growth == 1.0
-    assert agent.sampler.seen.space.discount == sea.space.discount
-    np.testing.assert_array_equal(
-        agent.sampler.seen.reward_mean, agent.experience.reward_mean / agent.layers.reward_unit
-    )
+    assert not agent.layers.steps.are_layers
+    updates = len(agent.sampler.trace)
     agent.save(tmp_path / "agent.npz")
     loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
+    twin = qp.make_agent(
+        "psrl-deterministic", sea, horizon=world.cap, layered=False, reward_mean=1.0, in_units=True, reward_scale=1.0
+    )
+    twin.experience, twin._rng.bit_generator.state = agent.experience.copy(), agent._rng.bit_generator.state
+    agent.begin_episode(0)
+    np.testing.assert_array_equal(agent.held_plan(), twin.make_plan())
+    assert agent.held_plan().shape == (world.cap, sea.space.num_states)
+    agent = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
     one, two = (qp.explore(each, world, episodes=6, after=before) for each in (agent, loaded))
     assert one.transitions == two.transitions
-    assert agent.sampler.particles.parameters.tobytes() == loaded.sampler.particles.parameters.tobytes()
+    assert len(agent.sampler.trace) == updates  # its sampler rests
+
+
+def test_plans_of_drawn_models_hold_for_the_step_at_hand():
+    """Resting pays 0.1 a step and swimming on 1 at the end: with 3 steps left of 10 one rests."""
+    edges = [(s, 0, s, 1.0, 0.1) for s in range(4)] + [(s, 1, s + 1, 1.0, float(s == 3)) for s in range(4)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[4], initial=[1.0] + 4 * [0.0])
+    agent = qp.make_agent("abrl", mdp, horizon=10, seed=0)
+    run = qp.explore(agent, make_world(mdp, cap=10), episodes=30, seed=0)
+    assert [row["return"] for row in run.rows[-5:]] == pytest.approx(5 * [1.6])
+    assert agent.held_plan()[-3, 0] == 0
+    assert agent.held_plan()[-4, 0] == 1
+
+
+def test_rewards_of_drawn_models_are_in_units_of_those_seen():
+    edges = [(s, a, s + a, 1.0, 40.0 * s - 20.0) for s in range(3) for a in (0, 1)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[3])
+    agent = qp.make_agent("abrl", mdp, horizon=5, seed=0)
+    for pair in ((0, 0), (1, 1)):
+        agent.experience.reveal(mdp.space.pair(*pair), qp.Experience.of_pairs(mdp, [pair]))
+    drawn = np.array([agent.models.draw_rewards() for _ in range(4000)])
+    assert set(drawn[:, 0]) == {-20.0}
+    assert set(drawn[:, 3]) == {20.0}
+    unseen = drawn[:, [1, 2, 4, 5]] / 32.0  # the least power of two above 20
+    # N(1, 1) over 16,000 draws: 4.5 standard errors, false-alarm rate 7e-6 each, fixed seed.
+    assert abs(unseen.mean() - 1.0) < 4.5 / np.sqrt(16_000)
+    assert abs(unseen.std() - 1.0) < 4.5 / np.sqrt(32_000)
 
 
 def test_what_the_agent_says_it_believes_is_not_its_optimism():

@@ -11,7 +11,7 @@ the posterior under the growing prior, and no number in it grows. Nothing but th
 were met goes in: a state that was never met has draws of N(m, σ²), in a unit that it gets when it is met.
 
 It holds where each state is met at one step only. Where one is met at another step too (a loop, ways of different
-length), `StepsMet.are_layers` turns false, and the agent goes on with N(m, σ²) on every pair, in the unit of rewards.
+length), `StepsMet.are_layers` turns false, and the agent draws models in place of Q.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from qposterior.checks import check_count
 from qposterior.model.prior import GaussianPrior
-from qposterior.world.arrays import IntArray
+from qposterior.world.arrays import FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
 
@@ -84,8 +84,14 @@ class StepsMet:
             self.are_layers = False
 
 
+def reward_unit(rewards: FloatArray) -> float:
+    """Return the least power of two that is at least as large as every |reward|, and 1 at least."""
+    largest = float(np.abs(rewards).max(initial=0.0))
+    return float(2.0 ** np.ceil(np.log2(largest))) if largest > 1.0 else 1.0
+
+
 class Layers:
-    """What was seen in units of the layer, for a prior that grows; once there are no layers, for one that does not.
+    """What was seen in units of the layer, for a prior that grows.
 
     Rewards are also divided by `reward_unit`, 1 or the least power of two that is as large as the largest of them: the
     prior is optimism in units of rewards, and next to rewards far above its scale it would be none.
@@ -99,17 +105,11 @@ class Layers:
         self.reward_unit = 1.0
         self.told = self._untold()
 
-    def flatten(self) -> Experience:
-        """Go on without layers, all states in one unit; return what has been told by then: nothing."""
-        self.growth = 1.0
-        self.told = self._untold()
-        return self.told
-
     def tell(self, seen: Experience) -> Experience:
         """Return what was seen in these units: all of it told again where the unit of rewards has grown."""
-        largest = float(np.abs(seen.reward_mean).max(initial=0.0))
-        if largest > self.reward_unit:
-            self.reward_unit = float(2.0 ** np.ceil(np.log2(largest)))
+        unit = reward_unit(seen.reward_mean)
+        if unit > self.reward_unit:
+            self.reward_unit = unit
             self.told = self._untold()
         for k in sorted(np.flatnonzero(seen.observed & ~self.told.observed).tolist(), key=seen.first_seen):
             state, action = int(self.space.pair_state[k]), int(self.space.pair_action[k])

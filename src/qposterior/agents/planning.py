@@ -26,26 +26,27 @@ def plan(
     Backward induction: Q_t = r + γ P V_{t+1}, V_H = 0. Ties are broken at random, one draw per plan. `bonus`, where
     it is not nan, is a ``(K,)`` value per remaining step for pairs whose model is unknown: Q_t = bonus · (H − t).
     """
-    preference = rng.random(space.num_pairs)
+    from qposterior.model.kernels.planning import plan_backwards
+
     states = space.deciding_states
-    first = space.first_pair[states]
-    value = np.zeros(space.num_states)
-    later: list[IntArray] = []
-    for steps_to_go in range(1, horizon + 1):
-        q = rewards + space.discount * table.expect(value)
-        if bonus is not None:
-            q = np.where(np.isnan(bonus), q, bonus * _discounted_steps(space.discount, steps_to_go))
-        best = space.maximum(q)
-        tied = np.where(q >= best[space.pair_state] - TIE * np.abs(q).max(initial=0.0), preference, -1.0)
-        chosen = tied == np.repeat(np.maximum.reduceat(tied, first), np.diff(np.append(first, space.num_pairs)))
-        policy = np.full(space.num_states, -1, dtype=np.int64)
-        policy[space.pair_state[chosen]] = space.pair_action[chosen]
-        later.append(policy)
-        if bonus is None and np.array_equal(best, value):
-            break  # stationary: all earlier steps have this same policy
-        value = best
-    missing = horizon - len(later)
-    return np.array([later[-1]] * missing + later[::-1])
+    chosen = plan_backwards(
+        states,
+        np.append(space.first_pair[states], space.num_pairs),
+        table.row_start,
+        table.successor,
+        table.probability,
+        rewards,
+        np.full(space.num_pairs, np.nan) if bonus is None else bonus,
+        np.array([_discounted_steps(space.discount, steps) for steps in range(1, horizon + 1)]),
+        rng.random(space.num_pairs),
+        space.discount,
+        space.num_states,
+        TIE,
+    )
+    missing = horizon - len(chosen)  # where the values became stationary all earlier steps have this same policy
+    held = np.full((horizon, space.num_states), -1, dtype=np.int64)
+    held[:, states] = space.pair_action[np.concatenate([np.repeat(chosen[-1:], missing, axis=0), chosen[::-1]])]
+    return held
 
 
 def act_on(held: IntArray, step: int, state: int) -> int:

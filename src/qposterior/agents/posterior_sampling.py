@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from qposterior.agents.layers import Layers
+from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
+from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
 from qposterior.agents.replanning import Replanning
 from qposterior.checks import check_choice, check_count, check_number, check_type, make_rng
 from qposterior.errors import InvalidInputError
@@ -41,6 +43,9 @@ FORMAT = "qposterior-agent 2"
 BELIEF = GaussianPrior()
 """The prior of what is reported where one explores by a prior that grows."""
 
+OPTIMISTIC_REWARDS = {"reward_mean": 1.0, "reward_scale": 1.0, "in_units": True}
+"""What models pay that are drawn where a prior that grows has met a loop (docs/explanation/exploring-loops.md)."""
+
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
 """The agent's name by how its posterior is kept up to date."""
 
@@ -53,7 +58,9 @@ class PosteriorSamplingAgent:
     at `tolerance`, found by a pilot run of `pilot_updates` adaptive updates unless given (`abrl-fixed`); ``"exact"``,
     enumeration (`abrl-exact`). The paper's samplers work in Q coordinates unless `coordinates` says ``"bellman"``.
     ``transitions="dirichlet"`` (`abrl` only): successors are counted, and the rows drawn with Q by moves alone
-    (`JointSampler`); that works in any environment with finitely many states, table or not.
+    (`JointSampler`); that works in any environment with finitely many states, table or not. A `prior` with growth holds
+    while each state is met at one step of the episodes; from then on the agent plans in models that it draws
+    (`DeterministicPSRLAgent`, `OPTIMISTIC_REWARDS`), and its sampler rests.
 
     A policy is drawn at the start of an episode, and again every `redraw_every` steps where that is given, or when
     `redraw` is called: the paper's times T. In a problem with loops a held policy could circle for ever on a pair first
@@ -110,11 +117,12 @@ class PosteriorSamplingAgent:
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self._rng = make_rng(seed)
         self.layers = self._make_layers() if self._grows else None
+        self.models = self._make_models() if self._grows else None
         if self.layers is None:
             self.sampler = self._start_sampler(self.experience, self.prior)
         else:
             self.sampler = self._start_sampler(self.layers.told, self.layers.prior)
-        self._policy: IntArray | None = None
+        self._plan: IntArray | None = None  # (H, S) by step of the episode, or one row for all steps
         self._steps = 0
         self._has_learned = False  # since the last policy was drawn
         self._believed: tuple[int, Particles] | None = None
@@ -134,6 +142,19 @@ class PosteriorSamplingAgent:
             raise InvalidInputError("a prior with growth needs horizon=, the most steps that an episode may take")
         check_type("a prior with growth", self.prior, GaussianPrior)
         return Layers(self.space, self.prior, horizon)  # type: ignore[arg-type]
+
+    def _make_models(self) -> DeterministicPSRLAgent:
+        """Return what plans where there are loops: in models of the same experience, by the same random numbers."""
+        models = DeterministicPSRLAgent(
+            self.space, horizon=self._settings["horizon"], layered=False, seed=self._rng, **OPTIMISTIC_REWARDS
+        )
+        models.experience = self.experience
+        return models
+
+    @property
+    def _meets_loops(self) -> bool:
+        """Whether the prior grows, and a state was met at two steps: models are drawn then, and no Q."""
+        return self.layers is not None and not self.layers.steps.are_layers
 
     def _start_sampler(self, template: Experience, prior: Prior) -> SequentialSampler:
         told = self._settings
@@ -172,44 +193,40 @@ class PosteriorSamplingAgent:
 
     def redraw(self) -> None:
         """Bring the particles up to date and draw another policy from them."""
+        if self._meets_loops:
+            assert self.models is not None
+            self._plan = self.models.make_plan()
+            self.num_updates += 1
+            return
         if not self._has_learned:
             self._learn()
-        self._policy = self._draw_policy()
+        self._plan = self._draw_policy()[None, :]
         self._has_learned = False
 
     def _learn(self) -> None:
         """Take in what is new, or else move the particles on."""
         left = self.stop_at - time.perf_counter()
         deadline = self.deadline if np.isinf(left) else min(left, np.inf if self.deadline is None else self.deadline)
-        told = self._told()  # may start another sampler
+        told = self.experience if self.layers is None else self.layers.tell(self.experience)
         if self.sampler.update(told, deadline=deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
             self.sampler.move(deadline=deadline)
         self._has_learned = True
 
-    def _told(self) -> Experience:
-        """Return what was seen as the sampler is told of it."""
-        if self.layers is None:
-            return self.experience
-        if not self.layers.steps.are_layers and self.layers.growth != 1.0:
-            trace = self.sampler.trace
-            self.sampler = self._start_sampler(self.layers.flatten(), self.layers.prior)
-            self.sampler.trace = trace
-        return self.layers.tell(self.experience)
-
     def act(self, state: int) -> int:
-        """Return the held policy's action, drawing another policy first where one is due."""
-        if self._policy is None:
+        """Return the held plan's action, drawing another one first where it is due."""
+        if self._plan is None:
             raise InvalidInputError("act was called before begin_episode")
         self.space.check_state(state)
         due = self.redraw_every is not None and self._steps > 0 and self._steps % self.redraw_every == 0
-        pair = int(self.space.pair_index[state, self._policy[state]])
+        pair = int(self.space.pair_index[state, act_on(self._plan, self._steps, state)])
         if self.replanning.is_due(pair) or due:
             self.replanning.begin()
             self.redraw()
+        action = act_on(self._plan, self._steps, state)
         self._steps += 1
-        return int(self._policy[state])
+        return action
 
     def observe(self, observation: Observation) -> None:
         """Add to the experience; the particles follow when a policy is next drawn."""
@@ -222,13 +239,14 @@ class PosteriorSamplingAgent:
 
     def end_episode(self) -> None:
         """Take in what the episode brought, so that `posterior` and `predict` know of it."""
-        self._learn()
+        if not self._meets_loops:
+            self._learn()
 
     # -- what it believes ----------------------------------------------------------------------------------------------
 
     def held_plan(self) -> IntArray | None:
-        """Return the policy of this episode as a plan of one row."""
-        return None if self._policy is None else self._policy[None, :]
+        """Return the plan of this episode: one row for all its steps, or a row for each."""
+        return self._plan
 
     def predict(self, state: int, deterministic: bool = True) -> int:
         """Return the action most probably optimal in a state, or one drawn by that probability."""
@@ -302,7 +320,7 @@ class PosteriorSamplingAgent:
             raise InvalidInputError(f"only agents on NumPy's default generator are saved, not {state['bit_generator']}")
         arrays, facts = self.sampler.pack()
         own: dict[str, Any] = {"admissible": self.space.pair_index >= 0, "is_goal": self.space.is_goal}
-        own |= {"layer": self.space.layer, "policy": self._policy}
+        own |= {"layer": self.space.layer, "policy": self._plan}
         own |= {"step_met": self.layers.steps.first} if self.layers else {}
         return own | arrays, {
             "format": FORMAT,
@@ -327,9 +345,11 @@ class PosteriorSamplingAgent:
         noise = None if facts["noise"] is None else Noise(**facts["noise"])
         agent = cls(space, prior=prior, noise=noise, **facts["settings"])
         agent.experience = Experience.from_text(facts["experience"], space)
-        agent._policy = arrays.get("policy")
-        if agent._policy is not None and agent._policy.shape != (space.num_states,):
-            raise InvalidInputError(f"policy must be {space.num_states} actions, got {agent._policy.shape}")
+        agent._plan = None if "policy" not in arrays else np.atleast_2d(arrays["policy"])  # older files: one row
+        if agent._plan is not None and (agent._plan.ndim != 2 or agent._plan.shape[1] != space.num_states):
+            raise InvalidInputError(f"policy must be rows of {space.num_states} actions, got {agent._plan.shape}")
+        if agent.models:
+            agent.models.experience = agent.experience
         agent.num_updates = facts["num_updates"]
         *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
         agent.replanning.fresh = set(fresh)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.agents.layers import StepsMet
+from qposterior.agents.layers import StepsMet, reward_unit
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
 from qposterior.agents.protocol import Observation
@@ -26,7 +26,8 @@ class DeterministicPSRLAgent(ModelAgent):
     unseen pair one successor drawn uniformly from its candidates; ``"dirichlet"``, a draw from
     Dirichlet(concentration + counts) over those same candidates. While each state has been met at one step of the
     episodes only, the candidates of a pair are those of `StepsMet.may_follow`; else, and with ``layered=False``, all
-    states. With ``successors="unmet"`` an unseen pair leads to a state that was never met, while there is one.
+    states. With ``successors="unmet"`` an unseen pair leads to a state that was never met, while there is one. With
+    ``in_units=True`` mean and scale of unseen rewards are in units of `reward_unit` of the rewards seen.
     """
 
     name = "psrl-deterministic"
@@ -42,6 +43,7 @@ class DeterministicPSRLAgent(ModelAgent):
         transitions: str = "revealed",
         successors: str = "uniform",
         layered: bool = True,
+        in_units: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
@@ -50,7 +52,7 @@ class DeterministicPSRLAgent(ModelAgent):
         check_number("reward_scale", reward_scale, "[0, inf)")
         check_number("concentration", concentration, "(0, inf)")
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
-        self.successors = successors
+        self.successors, self.in_units = successors, in_units
         self._nothing_left_to_draw = False
         self.steps = StepsMet(space)
         self.steps.are_layers = layered
@@ -80,7 +82,8 @@ class DeterministicPSRLAgent(ModelAgent):
 
     def draw_rewards(self) -> FloatArray:
         """Return ``(K,)`` mean rewards: what was seen, and draws where nothing was."""
-        drawn = self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
+        unit = reward_unit(self.experience.reward_mean) if self.in_units else 1.0
+        drawn = unit * self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
         return np.where(self.experience.observed, self.experience.reward_mean, drawn)
 
     def draw_rows(self) -> TransitionTable:
