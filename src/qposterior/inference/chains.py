@@ -31,6 +31,7 @@ class HMCSettings:
     min_ess: float = 400.0
     max_r_hat: float = 1.01
     gibbs: bool = True  # sweep after each trajectory where the target has jumps
+    exchange: bool = False  # exchange the values of competing pairs after each trajectory; tempering always does
 
     def __post_init__(self) -> None:
         for name in ("chains", "max_iterations", "block", "max_leapfrog"):

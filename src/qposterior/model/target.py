@@ -283,6 +283,10 @@ class Target(Density):
             smooth = smooth - 0.5 * z**2 - np.log(sd) - 0.5 * LOG_TWO_PI
             grad = np.column_stack([grad, pull + stretch - z / sd])
         inside = at.inside & np.isfinite(smooth)
+        if self.parts.feedback < 1.0:
+            share, (reference, push) = self.parts.feedback, self.chart.reference(x)
+            smooth = share * np.where(inside, smooth, 0.0) + (1.0 - share) * reference
+            grad, at.jump = share * grad + (1.0 - share) * push, share * at.jump
         outside = LogDensity(np.full(x.shape[0], -np.inf), np.zeros(x.shape[0]))
         return LogDensity(smooth, at.jump).where(inside, outside), np.where(inside[:, None], grad, 0.0)
 
@@ -336,6 +340,22 @@ class Target(Density):
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles redrawn from exact conditionals where the density jumps and these are known."""
         return self.chart.sweep(x, rng) if self.is_compiled else x
+
+    # -- along the feedback --------------------------------------------------------------------------------------------
+
+    def with_feedback(self, feedback: float) -> Self:
+        """Return the target at tolerance 0 with that feedback of what was seen (`BellmanChart.with_feedback`)."""
+        return self._with(self.chart.with_feedback(feedback))
+
+    @property
+    def can_exchange(self) -> bool:
+        """Whether there are states whose pairs may exchange their values."""
+        return self.is_compiled and self.chart.exchange_states.size > 0
+
+    def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, LogDensity, FloatArray]:
+        """Return particles, their log-densities and the ``(N,)`` numbers of exchanges taken."""
+        moved, here, taken = self.chart.exchange(x, rng)
+        return moved, LogDensity.of(here), taken
 
     # -- from and to parameters ----------------------------------------------------------------------------------------
 
