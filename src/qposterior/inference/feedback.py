@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from qposterior.inference.chains import Chains, Counts, HMCSettings, sample, thinned
-from qposterior.inference.hmc import ChainState, Tuning, warm_up
+from qposterior.inference.hmc import ChainState, DualAveraging, Tuning
 from qposterior.inference.hmc import step as hmc_step
 from qposterior.inference.problem import Problem
 from qposterior.inference.smc.resampling import systematic
@@ -32,8 +32,14 @@ MOST_RUNGS = 40
 SCOUTS = 32
 """Points that climb from β = 0 to 1 when the rungs are placed for the first time."""
 
-CLIMB = HMCSettings(warm_up=80)
-"""The warm-up of a rung on that climb."""
+TRIALS = 40
+"""Trajectories by which the step of a rung is tuned."""
+
+WEIGHT_BEFORE = 5.0
+"""Points that the variances of the last rung count as, beside those of this one."""
+
+TRAJECTORY = 0.5 * np.pi
+"""Their length in standard deviations: from there on a normal coordinate is a fresh one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,11 +245,26 @@ def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
     rungs = Rungs(x=x, ends=ladder.ends(x), is_fresh=np.zeros(x.shape[:2], dtype=bool))
     for share in (4, 2):
         rungs, _, counts, passage = steps(ladder, rungs, rng, settings, times=max(settings.warm_up // share, 16))
-        gradients += counts.gradients
-        if share > 2 or passage.rejection.max() > 2.0 * REJECTION:
-            ladder, rungs = placed_anew(ladder, rungs, passage.rejection)
+        ladder, rungs = placed_anew(ladder, rungs, passage.rejection)
+        tuned = [tune(ladder.targets[r], rungs.state(ladder, r), rng, settings) for r in range(len(ladder.targets))]
+        ladder = replace(ladder, tunings=tuple(state.tuning for state, _ in tuned))
+        x = np.stack([state.x for state, _ in tuned])
+        rungs = replace(rungs, x=x, ends=ladder.ends(x))
+        gradients += counts.gradients + sum(used for _, used in tuned)
     rungs, _, counts, _ = steps(ladder, rungs, rng, settings, times=max(settings.warm_up // 4, 16))
     return ladder, rungs, gradients + counts.gradients
+
+
+def tune(
+    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings
+) -> tuple[ChainState, int]:
+    """Return the chains with the step of their rung by dual averaging, and the gradients that it took."""
+    averaging, gradients = DualAveraging(state.tuning.step, settings.target_acceptance), 0
+    for _ in range(TRIALS):
+        state, moved = hmc_step(target, state, rng, settings)
+        state = replace(state, tuning=replace(state.tuning, step=averaging.update(moved.integrator_acceptance)))
+        gradients += moved.gradients
+    return replace(state, tuning=replace(state.tuning, step=averaging.settled)), gradients
 
 
 def climb(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tuple[Ladder, FloatArray, int]:
@@ -255,10 +276,10 @@ def climb(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
     num, hottest = max(SCOUTS, settings.chains), target.with_feedback(0.0)
     drawn = hottest.chart.draw_reference(num, rng)
     is_exact = bool(np.isfinite(hottest.log_density(drawn).total).all())
-    state = ChainState.untuned(hottest, drawn if is_exact else draw_inside(hottest, hottest.chart.draw_reference, num, rng))
+    x = drawn if is_exact else draw_inside(hottest, hottest.chart.draw_reference, num, rng)
+    tuning = Tuning(step=0.5, trajectory=TRAJECTORY, inverse_mass=x.var(axis=0))
+    state = replace(ChainState.untuned(hottest, x), tuning=tuning)
     gradients, share = 0, 0.0
-    if not is_exact:
-        state, gradients = warm_up(hottest, state, rng, CLIMB)
     feedback, targets, states = [share], [hottest], [state]
     while share < 1.0:
         gain = target.log_density(state.x).total - hottest.log_density(state.x).total
@@ -266,8 +287,10 @@ def climb(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
         weight = (share - before) * gain
         weight = np.exp(weight - weight.max())
         here, kept = target.with_feedback(share), systematic(weight / weight.sum(), rng, num)
-        untuned = replace(state, x=state.x[kept], density=here.log_density(state.x[kept]))
-        state, used = warm_up(here, untuned, rng, CLIMB)
+        x = state.x[kept]
+        variance = (num * x.var(axis=0) + WEIGHT_BEFORE * state.tuning.inverse_mass) / (num + WEIGHT_BEFORE)
+        tuning = replace(state.tuning, inverse_mass=variance)
+        state, used = tune(here, ChainState(x=x, density=here.log_density(x), tuning=tuning), rng, settings)
         gradients += used
         feedback, targets, states = [*feedback, share], [*targets, here], [*states, state]
     ladder = Ladder(

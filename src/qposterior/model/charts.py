@@ -35,16 +35,12 @@ from qposterior.model.kernels.density import (
     PriorData,
     with_feedback,
 )
-from qposterior.model.kernels.exchange import exchange_sweep
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
 from qposterior.model.prior import prior_density, truncated_normal, variable_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
-
-EXCHANGES = 16
-"""Exchanges proposed in one sweep, at most: one for each state where there are fewer."""
 
 NO_FEEDBACK = 'give a positive tolerance, or use method="hmc"'
 """What to do where feedback is not tempered."""
@@ -164,6 +160,7 @@ class Chart(Protocol):
     num_coordinates: int
     upper_walls: FloatArray  # (D,)  hard walls that a trajectory is reflected at, inf where there is none
     has_jumps: bool  # whether `Location.jump` is not constant
+    exchange_states: IntArray  # states in which pairs may exchange their values, in Bellman coordinates
     fallback: Callable[[Parts], Chart] | None  # the chart to start from where few draws lie in the support
 
     @property
@@ -224,15 +221,6 @@ class Chart(Protocol):
         """Return particles (log-scales included) redrawn in another way than by trajectories, or as given."""
         ...
 
-    @property
-    def exchange_states(self) -> IntArray:
-        """The states in which pairs may exchange their values, none where that is not defined."""
-        ...
-
-    def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return particles, ``(N, 2)`` log-densities and ``(N,)`` numbers of exchanges taken."""
-        ...
-
     def with_feedback(self, feedback: float) -> Self:
         """Return the chart at tolerance 0 with that feedback of what was seen, or raise."""
         ...
@@ -253,6 +241,7 @@ class BoundChart:
     num_coordinates: int
     upper_walls: FloatArray
     has_jumps: bool = False
+    exchange_states: IntArray = np.empty(0, dtype=np.int64)
     fallback: Callable[[Parts], Chart] | None = None
 
     @property
@@ -280,15 +269,6 @@ class BoundChart:
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return points redrawn in another way than by trajectories, where the density jumps; else as given."""
         return x
-
-    @property
-    def exchange_states(self) -> IntArray:
-        """There are none."""
-        return np.empty(0, dtype=np.int64)
-
-    def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Not asked for where there are no `exchange_states`."""
-        raise NotImplementedError
 
     def with_feedback(self, feedback: float) -> Self:
         """Raise: only Bellman coordinates have it."""
@@ -418,6 +398,9 @@ class BellmanChart(BoundChart):
         self.fixed: FloatArray = np.where(seen.observed, seen.reward_mean, 0.0)
         self.num_coordinates = int(free.size)
         self.has_jumps = bool(layout.has_loop.any())
+        # Where no seen pair leads, nothing depends on which pair is greedy.
+        met = np.unique(layout.successor)
+        self.exchange_states = met[~layout.is_goal[met] & (np.diff(layout.first_pair)[met] > 1)]
         self.is_reward: BoolArray = layout.row_of[free] >= 0  # the coordinates that are a ρ (or its z)
         on_rewards = np.inf if parts.readings.data.learned else wall_on(parts.prior_data, HARD_REWARD)
         self.upper_walls = np.where(self.is_reward, on_rewards, wall_on(parts.prior_data, HARD_Q))
@@ -556,30 +539,6 @@ class BellmanChart(BoundChart):
         work = 3 * x.shape[0] * parts.seen.space.num_pairs * self.free.size
         over_particles(piecewise.gibbs_sweep, x.shape[0], *given, work=work)
         return x
-
-    @property
-    def exchange_states(self) -> IntArray:
-        """The states in which pairs may exchange their values (`exchange`): those that a seen pair leads to.
-
-        Elsewhere nothing depends on which pair is greedy.
-        """
-        space, layout = self.parts.seen.space, self.parts.layout
-        met = np.unique(layout.successor)
-        return met[~space.is_goal[met] & (np.diff(space.first_pair)[met] > 1)].astype(np.int64)
-
-    def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return particles after `EXCHANGES` proposals to exchange the values of two pairs of a state, V kept.
-
-        ``(N, D)`` points, ``(N, 2)`` log-densities, smooth and jump, and the ``(N,)`` number of proposals that were
-        taken; see `kernels.exchange`. Ways of one-successor rows only: others are refused.
-        """
-        x, here, taken = x.copy(), np.empty((x.shape[0], 2)), np.empty(x.shape[0])
-        states = self.exchange_states
-        uniforms = rng.random((x.shape[0], min(states.size, EXCHANGES), 3))
-        given = x, here, states, uniforms, taken
-        work = uniforms[:, :, 0].size * self.parts.seen.space.num_pairs
-        over_particles(exchange_sweep, x.shape[0], self.parts.rows, *self.model(), *given, work=work)
-        return x, here, taken
 
     def log_integral(self, theta: FloatArray, k: int) -> FloatArray:
         """Return ``(N,)`` log ∫ f_O(φ', x) dx over x = θ_k of an unobserved pair: Gaussian pieces, or quadrature.

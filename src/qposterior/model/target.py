@@ -23,6 +23,7 @@ from qposterior.model.kernels import particles
 from qposterior.model.kernels.charts import Model
 from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import HARD_REWARD, LOG_TWO_PI, LikelihoodData, gaussian_data
+from qposterior.model.kernels.exchange import exchange_sweep
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.noise import Readings, as_likelihood
 from qposterior.model.prior import compiled_form, prior_density, typical
@@ -36,6 +37,9 @@ CLIFF = 50.0
 """Nats that starting points may lie below the points that they were spread from, under a noise of one's own."""
 
 HALVINGS = 12
+
+EXCHANGES = 16
+"""Exchanges proposed in one sweep, at most: one for each state where there are fewer."""
 
 
 class LogDensity(NamedTuple):
@@ -353,9 +357,18 @@ class Target(Density):
         return self.is_compiled and self.chart.exchange_states.size > 0
 
     def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, LogDensity, FloatArray]:
-        """Return particles, their log-densities and the ``(N,)`` numbers of exchanges taken."""
-        moved, here, taken = self.chart.exchange(x, rng)
-        return moved, LogDensity.of(here), taken
+        """Return particles after proposals that two pairs of a state exchange their values, so that V stays.
+
+        Their points, log-densities, and the ``(N,)`` numbers of proposals taken, of `EXCHANGES` or one a state
+        (`kernels.exchange`). Only along rows of one successor: where a way meets another row it is refused.
+        """
+        x, here, taken = np.array(x), np.empty((x.shape[0], 2)), np.empty(x.shape[0])
+        states = self.chart.exchange_states
+        uniforms = rng.random((x.shape[0], min(states.size, EXCHANGES), 3))
+        given: tuple[Any, ...] = (x, here, states, uniforms, taken)
+        work = uniforms.size * self.num_pairs
+        over_particles(exchange_sweep, x.shape[0], self.parts.rows, *self._model(), *given, work=work)
+        return x, LogDensity.of(here), taken
 
     # -- from and to parameters ----------------------------------------------------------------------------------------
 
