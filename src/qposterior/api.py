@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from qposterior.arguments import check_arguments, to_problem
+from qposterior.arguments import CHAINED, check_arguments, to_problem
 from qposterior.checks import check_settings_kind, make_rng
 from qposterior.errors import name_states
-from qposterior.inference import conjugate, exact, hmc, model_draws, tempering
+from qposterior.inference import conjugate, exact, hmc, model_draws, modes, tempering
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.cross_check import cross_checked, scouted
 from qposterior.inference.exact import MOST_CELLS
@@ -36,7 +37,7 @@ def posterior(
     *,
     prior: Prior | RewardPrior | ModelPrior | None = None,
     tolerance: float | FloatArray = 0.0,
-    method: str = "hmc",
+    method: str = "auto",
     coordinates: str | Callable[[Parts], Any] = "bellman",
     particles: int = 1000,
     seed: Any = 0,
@@ -55,9 +56,11 @@ def posterior(
       A `ModelPrior` draws models and solves each: it takes `particles`, `seed`, and "empirical" transitions.
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean, or one's own (`qposterior.NoiseModel`); then there is no tolerance.
-    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
-      tolerance 0 one pair after the other with exact weights; at a positive tolerance, or with noise, the paper's
-      annealed sampler).
+    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances; at tolerance 0 over the
+      feedback of what was seen), "smc" (sequential: at tolerance 0 one pair after the other with exact weights; at a
+      positive tolerance, or with noise, the paper's annealed sampler). "auto" is tempering where feedback can be
+      tempered and there is more than one mode to fear (`inference.modes`), or where the chains of hmc turn out to
+      disagree; else hmc. `Posterior.method` says which it was.
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact), or a chart of one's own (`qposterior.model.charts`). `features` ``(K, F)`` asks for a Q that is
       linear in them, in Q coordinates.
@@ -77,7 +80,7 @@ def posterior(
     check_arguments(given)
     rng = make_rng(seed)
     chosen: Any = settings  # each method checks, or was checked for, its own kind
-    if method in ("hmc", "tempering") and chosen is not None:
+    if method in CHAINED and chosen is not None:
         check_settings_kind(chosen, HMCSettings)
     variable = variable_of(prior)
     if variable == "model":
@@ -87,15 +90,22 @@ def posterior(
     if variable == "reward":
         return _announced(conjugate.run(problem, rng, chosen))
     _warn_of_free_loops(problem)
+    facts: dict[str, Any] = {}
+    if method == "auto":
+        method, facts = modes.choose_method(problem)
     if method == "exact":
         return _announced(exact.run(problem, rng, max_cells=max_cells))
     if method == "smc":
         sampled = scouted(islands.run(problem, rng, chosen), problem, rng)
-    elif method == "tempering":
-        sampled = tempering.run(problem, rng, chosen, progress_fn=progress_fn)
-        sampled = sampled if problem.q_function else scouted(sampled, problem, rng)
-    else:
+    elif method == "hmc":
         sampled = hmc.run(problem, rng, chosen, progress_fn=progress_fn)
+        if facts and not sampled.trusted:  # chosen for want of a fear, which they now give
+            method, facts = "tempering", facts | {"hmc_distrust": sampled.diagnostics["distrust"]}
+    if method == "tempering":
+        sampled = tempering.run(problem, rng, chosen, progress_fn=progress_fn)
+        if problem.q_function is None:
+            sampled = scouted(sampled, problem, rng, exchange=problem.noise.is_exact)
+    sampled = replace(sampled, diagnostics=sampled.diagnostics | facts)
     # Enumeration knows tables whose rows are known.
     is_covered = problem.q_function is None and problem.rows is None
     return _announced(cross_checked(sampled, problem) if is_covered else sampled)

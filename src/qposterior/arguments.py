@@ -19,11 +19,15 @@ from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
-METHODS = ("exact", "hmc", "tempering", "smc")
+METHODS = ("auto", "exact", "hmc", "tempering", "smc")
+BY_HMC = ("auto", "hmc")
+"""What may be hmc, and is where nothing else can be."""
+
+CHAINED = ("hmc", "tempering", "auto")
 USED_BY = {
-    "settings": ("hmc", "tempering", "smc"),
-    "features": ("hmc", "tempering"),
-    "progress_fn": ("hmc", "tempering"),
+    "settings": (*CHAINED, "smc"),
+    "features": CHAINED,
+    "progress_fn": CHAINED,
     "max_cells": ("exact",),
 }
 """Arguments that some methods have no use for: given to another one they are refused, not ignored."""
@@ -113,7 +117,8 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
     is_given = {name: given[name] is not None for name in USED_BY} | {"max_cells": given["max_cells"] != MOST_CELLS}
     for name, methods in USED_BY.items():
         if is_given[name] and method not in methods:
-            raise InvalidInputError(f"{name} is for method {' and '.join(methods)}, not for {method!r}; leave it out")
+            named = " and ".join(each for each in methods if each != "auto")
+            raise InvalidInputError(f"{name} is for method {named}, not for {method!r}; leave it out")
     if is_given["features"] and callable(coordinates):
         raise InvalidInputError("a linear Q (features=) has coordinates of its own, its weights; leave coordinates out")
     is_tolerant = bool(np.any(given["tolerance"]))
@@ -125,7 +130,9 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
         raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
     variable = variable_of(given["prior"])
     if variable == "model":
-        defaults = {"tolerance": 0.0, "method": "hmc", "coordinates": "bellman", "kernel": "gaussian"}
+        defaults = {"tolerance": 0.0, "coordinates": "bellman", "kernel": "gaussian"}
+        if method not in BY_HMC:
+            raise InvalidInputError("method is for a prior on Q, not for a ModelPrior; leave it out")
         others = {name: given[name] for name in ("noise", "features", "settings", "progress_fn")}
         for name, value in (defaults | dict.fromkeys(others)).items():
             if np.ndim(given[name]) or given[name] != value:
@@ -134,7 +141,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
             raise InvalidInputError('with a ModelPrior transitions are "dirichlet" (drawn) or "empirical"')
         return
     if variable == "reward":
-        if method != "hmc" or coordinates != "bellman":
+        if method not in BY_HMC or coordinates != "bellman":
             raise InvalidInputError(
                 f"a RewardPrior has its own way and coordinates; leave out method={method!r}, {coordinates=}"
             )
@@ -151,7 +158,7 @@ def _rows_of(given: dict[str, Any]) -> tuple[Experience, Rows | None]:
     if known_fn is None:
         if is_on_rewards:
             raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
-        if given["method"] != "hmc" or given["coordinates"] != "bellman":
+        if given["method"] not in BY_HMC or given["coordinates"] != "bellman":
             raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
         if given["features"] is not None:
             raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')

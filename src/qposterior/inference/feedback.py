@@ -1,11 +1,11 @@
-r"""Feedback tempering: parallel tempering at tolerance 0, from values that what was seen says nothing of to the posterior.
+r"""Feedback tempering: parallel tempering at tolerance 0, from values that nothing seen speaks of to the posterior.
 
 .. math:: p_\beta(\varphi) \propto q(\varphi)^{1 - \beta} [\text{prior}(\theta(\varphi)) / \det]^\beta,
           \quad 0 = \beta_R < \dots < \beta_1 < \beta_0 = 1,
 
-(`BellmanChart.with_feedback`). At β = 0 the free values are independent: the hottest rung is drawn exactly and afresh at
-every step, so that each of these draws that travels to the coldest rung is a new start, whatever modes there are. The
-derivation is in docs/explanation/tempering.md.
+(`BellmanChart.with_feedback`). At β = 0 the free values are independent: the hottest rung is drawn exactly and afresh
+at every step, so that each of these draws that travels to the coldest rung is a new start, whatever modes there are.
+The derivation is in docs/explanation/tempering.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from qposterior.inference.hmc import ChainState, DualAveraging, Tuning
 from qposterior.inference.hmc import step as hmc_step
 from qposterior.inference.problem import Problem
 from qposterior.inference.smc.resampling import systematic
+from qposterior.inference.trust import FEWEST_TRIPS
 from qposterior.model.target import LogDensity, Target, draw_inside
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
@@ -122,7 +123,7 @@ def run_feedback(
     if not target.num_coordinates:
         return Chains.still(target.initial(settings.chains, rng))
     ladder, rungs, used = start(target, rng, settings)
-    gains, arrivals, rejections, swapped = list[FloatArray](), np.zeros(settings.chains), list[FloatArray](), 0
+    gains, rejections, arrivals = list[FloatArray](), list[FloatArray](), np.zeros(settings.chains, dtype=np.int64)
 
     def advance(rungs: Rungs, times: int) -> tuple[Rungs, FloatArray, None, Counts]:
         nonlocal arrivals
@@ -133,7 +134,13 @@ def run_feedback(
         return rungs, path, None, counts
 
     rungs, chains, counts = sample(
-        advance, rungs, target=target, settings=settings, progress_fn=progress_fn, min_draws=min_draws
+        advance,
+        rungs,
+        target=target,
+        settings=settings,
+        progress_fn=progress_fn,
+        ready_fn=lambda: bool(arrivals.sum() >= FEWEST_TRIPS),
+        min_draws=min_draws,
     )
     facts: dict[str, Any] = {
         "acceptance": counts.acceptance / counts.iterations,
@@ -181,9 +188,7 @@ def steps(
     return rungs, path, counts, Passage(rejection=rejection / times, arrivals=arrivals, gain=gain)
 
 
-def move(
-    ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings
-) -> tuple[Rungs, Counts]:
+def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts]:
     """Move the chains of every rung: by trajectories, each followed by exchanges, the hottest by fresh draws.
 
     Each leaves the density of its rung invariant. A fresh draw outside the support is refused: q is that of the
@@ -211,8 +216,8 @@ def swap(ladder: Ladder, rungs: Rungs, rng: np.random.Generator) -> tuple[Rungs,
     r"""Propose swaps of neighbours, even pairs and odd ones in turns; return the rungs and the refusals expected.
 
     x on rung β and y on rung β′ swap with min(1, p_β(y) p_β′(x) / (p_β(x) p_β′(y))), which is
-    exp((β − β′)(gain(y) − gain(x))). The ``(R − 1,)`` refusal probabilities are of all neighbours, also those whose turn
-    it is not.
+    exp((β − β′)(gain(y) − gain(x))). The ``(R − 1,)`` refusal probabilities are of all neighbours, also those whose
+    turn it is not.
     """
     gain, feedback = rungs.gain, ladder.feedback
     log_ratio = (feedback[:-1] - feedback[1:])[:, None] * (gain[1:] - gain[:-1])
@@ -255,9 +260,7 @@ def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
     return ladder, rungs, gradients + counts.gradients
 
 
-def tune(
-    target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings
-) -> tuple[ChainState, int]:
+def tune(target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings) -> tuple[ChainState, int]:
     """Return the chains with the step of their rung by dual averaging, and the gradients that it took."""
     averaging, gradients = DualAveraging(state.tuning.step, settings.target_acceptance), 0
     for _ in range(TRIALS):

@@ -286,7 +286,9 @@ def _advance(
     else:
         steps = state.tuning.many_steps(rng.random((1, together)), settings.max_leapfrog)
         move = hmc_move(state.of(target), state.x, state.density, state.tuning, steps, rng)
-    state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs, exchanges=settings.exchange)
+    state = redraw(
+        target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs, exchanges=settings.exchange
+    )
     if together > 1:
         return state, move
     move = replace(move, path=state.x[:, None], density=state.density)
@@ -399,7 +401,13 @@ def warm_up(
         for i in range(length):
             steps = tuning.num_steps(rng.random(), most)
             move = hmc_move(state.of(target), state.x, state.density, tuning, steps, rng)
-            state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs, exchanges=settings.exchange)
+            state = redraw(
+                target,
+                replace(state, x=move.x, density=move.density),
+                rng,
+                sweeps=settings.gibbs,
+                exchanges=settings.exchange,
+            )
             tuning = replace(tuning, step=averaging.update(move.integrator_acceptance))
             gradients += move.gradients
             seen[i] = state.x

@@ -272,7 +272,9 @@ class BoundChart:
 
     def with_feedback(self, feedback: float) -> Self:
         """Raise: only Bellman coordinates have it."""
-        raise InvalidInputError(f'feedback is tempered in Bellman coordinates, not by {type(self).__name__}; {NO_FEEDBACK}')
+        raise InvalidInputError(
+            f"feedback is tempered in Bellman coordinates, not by {type(self).__name__}; {NO_FEEDBACK}"
+        )
 
     def reference(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Not asked for without `with_feedback`."""

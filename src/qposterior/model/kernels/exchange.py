@@ -46,7 +46,7 @@ def exchange_one(
     states: IntArray,
     uniforms: FloatArray,
 ) -> int:
-    r"""Propose exchanges to one particle, in place; write its log-densities to `here` ``(2,)``; return how many were taken.
+    r"""Propose exchanges to one particle, in place; return how many were taken. `here` ``(2,)``: its log-densities.
 
     In a state drawn from `states` the greedy pair a and another one b, with θ_a = R_a + γ^m φ_u, θ_b = R_b + γ^n φ_v
     along the greedy ways, swap their values:
@@ -70,9 +70,9 @@ def exchange_one(
         is_start = turn == 0
         if not is_start:
             draw = uniforms[turn - 1]
-            s = states[min(np.int64(draw[0] * states.size), states.size - 1)]
+            s = states[int(draw[0] * states.size)]
             others = layout.first_pair[s + 1] - layout.first_pair[s] - 1
-            a, b = policy[s], layout.first_pair[s] + min(np.int64(draw[1] * others), others - 1)
+            a, b = policy[s], layout.first_pair[s] + int(draw[1] * others)
             b += b >= a
             u, paid_a, factor_a = follow(layout, scratch.psi, policy, a)
             v, paid_b, factor_b = follow(layout, scratch.psi, policy, b)
@@ -81,7 +81,7 @@ def exchange_one(
             theta_a, theta_b = paid_a + factor_a * x[column[u]], paid_b + factor_b * x[column[v]]
             x[column[u]], x[column[v]] = (theta_b - paid_a) / factor_a, (theta_a - paid_b) / factor_b
         smooth, jump = density(layout, data, prior, chart, x, grad, scratch)
-        fine = is_start
+        fine = bool(is_start)
         if not is_start and np.log(uniforms[turn - 1, 2]) < smooth + jump - here[0] - here[1]:
             fine = greedy[layout.pair_state[a]] == b
             fine = fine and follow(layout, scratch.psi, greedy, a) == (u, paid_a, factor_a)
