@@ -225,7 +225,7 @@ def test_feedback_tempering_agrees_with_exact(shape):
 
 @pytest.mark.parametrize("name", ["hard wall", "soft wall"])
 def test_walls_are_kept_at_every_feedback(name):
-    """Against weighted draws; the evidence is left out where fresh draws may fall outside the support."""
+    """Against weighted draws; a hard wall cuts mass off that its density is not normalised by: no evidence."""
     _, seen = random_problem("acyclic", 2, num_states=4)
     prior, rng = PRIORS[name], np.random.default_rng(5)
     target = BellmanTarget(seen, prior, Tolerance())

@@ -90,6 +90,7 @@ class Passage:
     rejection: FloatArray  # (R − 1,)  mean probability that a swap of neighbours is refused
     arrivals: IntArray  # (C,)  fresh draws that came to the coldest rung
     gain: FloatArray  # (T, R, C)
+    inside: float  # share of the fresh draws that lay in the support
 
 
 def run(
@@ -116,20 +117,22 @@ def run_feedback(
 ) -> Chains:
     """Place the rungs in a warm-up, freeze them, then run the chains; return those of β = 1.
 
-    The evidence is that of stepping stones, log Σ_r log E_r exp((β_{r−1} − β_r) gain), where the density at β = 0 is
-    normalised: not where fresh draws may fall outside the support.
+    The evidence is that of stepping stones, Σ_r log E_r exp((β_{r−1} − β_r) gain), plus the log of the share of fresh
+    draws that fall into the support; it is left out for a prior with a hard wall, whose density is not normalised.
     """
     settings = replace(settings or HMCSettings(warm_up=300), exchange=True)
     if not target.num_coordinates:
         return Chains.still(target.initial(settings.chains, rng))
     ladder, rungs, used = start(target, rng, settings)
-    gains, rejections, arrivals = list[FloatArray](), list[FloatArray](), np.zeros(settings.chains, dtype=np.int64)
+    gains, rejections, shares = list[FloatArray](), list[FloatArray](), list[float]()
+    arrivals = np.zeros(settings.chains, dtype=np.int64)
 
     def advance(rungs: Rungs, times: int) -> tuple[Rungs, FloatArray, None, Counts]:
         nonlocal arrivals
         rungs, path, counts, passage = steps(ladder, rungs, rng, settings, times=times)
         gains.append(passage.gain)
         rejections.append(times * passage.rejection)
+        shares.append(times * passage.inside)
         arrivals = arrivals + passage.arrivals
         return rungs, path, None, counts
 
@@ -149,9 +152,11 @@ def run_feedback(
         "feedback": ladder.feedback.tolist(),
         "swap_acceptance": (1.0 - np.sum(rejections, axis=0) / counts.iterations).tolist(),
         "round_trips": int(arrivals.sum()),
+        "fresh_acceptance": float(np.sum(shares) / counts.iterations),
     }
-    if not ladder.moves_hottest:
+    if not np.isfinite(target.upper_walls).any() and facts["fresh_acceptance"] > 0.0:
         facts |= stepping_stones(np.concatenate(gains), ladder.feedback)
+        facts["log_evidence"] += np.log(facts["fresh_acceptance"])
     return chains.told(facts)
 
 
@@ -176,40 +181,41 @@ def steps(
     """Run that many steps; return the rungs, the ``(C, times, D)`` path of the coldest, counts, and what swaps did."""
     num_rungs, num_chains, size = rungs.x.shape
     path, gain = np.empty((num_chains, times, size)), np.empty((times, num_rungs, num_chains))
-    counts, rejection, arrivals = Counts(), np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
+    counts, inside, rejection, arrivals = Counts(), 0.0, np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
     for t in range(times):
-        rungs, moved = move(ladder, rungs, rng, settings)
+        rungs, moved, share = move(ladder, rungs, rng, settings)
+        inside += share / times
         gain[t] = rungs.gain
         rungs, refused = swap(ladder, rungs, rng)
         path[:, t] = rungs.x[0]
         counts, rejection = counts + moved, rejection + refused
         arrivals += rungs.is_fresh[0]
         rungs.is_fresh[0] = False
-    return rungs, path, counts, Passage(rejection=rejection / times, arrivals=arrivals, gain=gain)
+    return rungs, path, counts, Passage(rejection=rejection / times, arrivals=arrivals, gain=gain, inside=inside)
 
 
-def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts]:
+def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts, float]:
     """Move the chains of every rung: by trajectories, each followed by exchanges, the hottest by fresh draws.
 
     Each leaves the density of its rung invariant. A fresh draw outside the support is refused: q is that of the
-    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. Acceptance and
-    divergences are those of the coldest rung.
+    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. The share of
+    fresh draws inside comes last; acceptance and divergences are those of the coldest rung.
     """
     x, is_fresh, counts = rungs.x.copy(), rungs.is_fresh.copy(), list[Counts]()
     for r in range(len(ladder.targets) - 1 + int(ladder.moves_hottest)):
         state, moved = hmc_step(ladder.targets[r], rungs.state(ladder, r), rng, settings)
         x[r] = state.x
         counts.append(moved.counts())
-    fresh = ladder.targets[-1].chart.draw_reference(x.shape[1], rng)
-    if ladder.moves_hottest:
-        inside = np.isfinite(ladder.targets[-1].log_density(fresh).total)
-        fresh, is_fresh[-1] = np.where(inside[:, None], fresh, x[-1]), is_fresh[-1] | inside
-    else:
-        is_fresh[-1] = True
-    x[-1] = fresh
+    kept, x[-1] = x[-1].copy(), ladder.targets[-1].chart.draw_reference(x.shape[1], rng)
+    ends = ladder.ends(x)
+    inside = np.isfinite(ends[-1]).all(axis=(1, 2))
+    is_fresh[-1] |= inside
+    if not inside.all():
+        x[-1] = np.where(inside[:, None], x[-1], kept)
+        ends = ladder.ends(x)
     gradients = sum(each.gradients for each in counts)
-    moved_rungs = replace(rungs, x=x, ends=ladder.ends(x), is_fresh=is_fresh)
-    return moved_rungs, replace(counts[0], gradients=gradients)
+    moved_rungs = replace(rungs, x=x, ends=ends, is_fresh=is_fresh)
+    return moved_rungs, replace(counts[0], gradients=gradients), float(inside.mean())
 
 
 def swap(ladder: Ladder, rungs: Rungs, rng: np.random.Generator) -> tuple[Rungs, FloatArray]:
