@@ -172,3 +172,71 @@ def deep_hub(losing=4, paying=1, gain=7.0, loss=16.0, pay=20.0):
     edges += [(first, 0, goal, 1.0, 0.0), (second, 0, goal, 1.0, 0.0)]
     mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
     return mdp, qp.Experience.of_pairs(mdp, [*((s, 0) for s in range(hub)), (hub, 0), (hub, 1)])
+
+
+def rooms(options, *, losses, chain=()):
+    """States that lead to a hub, each at a loss, and a chain of states into it: the MDP and what was seen of it.
+
+    `options` are the hub's actions: None was never tried; (reward, n) was, and leads to a room of n untried actions.
+    `chain` holds (reward, whether there is an untried action beside) of the states on a way to the hub, farthest first.
+    """
+    hub = len(losses) + len(chain)
+    goal = hub + 1 + sum(option is not None for option in options)
+    edges = [(s, 0, hub, 1.0, -loss) for s, loss in enumerate(losses)]
+    for i, (reward, has_other) in enumerate(chain):
+        s = len(losses) + i
+        edges += [(s, 0, s + 1, 1.0, reward)] + [(s, 1, goal, 1.0, 0.0)] * has_other
+    tried, room = [(s, 0) for s in range(hub)], hub
+    for action, option in enumerate(options):
+        if option is None:
+            edges.append((hub, action, goal, 1.0, 0.0))
+            continue
+        reward, exits = option
+        room += 1
+        edges += [(hub, action, room, 1.0, reward)] + [(room, a, goal, 1.0, 0.0) for a in range(exits)]
+        tried.append((hub, action))
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
+    return mdp, qp.Experience.of_pairs(mdp, tried)
+
+
+def balanced_reward(losses, offset):
+    """The reward of a way into a room with one exit z that makes its mode as high as that of an untried action x.
+
+    Up to `offset`. With θ of the ancestors V − loss and all priors N(0, 2²), the best x has −log p = min_x [x² +
+    Σ (x − loss)²] / 8 plus what is best for z alone, c² / 16; the best z has min_z [z² + (c + z)² +
+    Σ (c + z − loss)²] / 8.
+    """
+    n, total = losses.size, losses.sum()
+    rewards = np.linspace(-12.0, 12.0, 4801)
+    by_x = -(total**2) / (1.0 + n) + 0.5 * rewards**2
+    # The second in V = c + z: (V − c)² + V² + Σ (V − loss)², least at V = (c + Σ loss) / (n + 2).
+    by_z = rewards**2 - (rewards + total) ** 2 / (n + 2.0)
+    return float(rewards[np.argmin(np.abs((by_x - by_z) / 8.0 - offset))])
+
+
+def multimodal_problems():
+    """Twenty problems of many modes under N(0, 2²), by name: hubs, long chains of ancestors, near-ties.
+
+    Modes are of nearly equal height, so that chains that stay in one are wrong.
+    """
+    problems = {}
+    for number in range(7):
+        rng = np.random.default_rng(1000 + number)
+        losses = rng.uniform(6.0, 12.0, int(rng.integers(4, 12)))
+        options = [None, (balanced_reward(losses, rng.uniform(-1.0, 1.0)), 1 + number % 2)]
+        options += [(options[1][0] + float(rng.normal(0.0, 0.3)), 1)] * (number // 2 % 2)
+        problems[f"hub {number}"] = rooms(options, losses=losses)
+    for number in range(7):
+        rng = np.random.default_rng(2000 + number)
+        chain = [(-float(rng.uniform(0.5, 2.0)), bool(rng.random() < 0.2)) for _ in range(int(rng.integers(6, 15)))]
+        losses = rng.uniform(4.0, 8.0, int(rng.integers(2, 5)))
+        ways = -np.cumsum([reward for reward, _ in chain[::-1]])
+        reward = balanced_reward(np.concatenate([ways, losses + ways[-1]]), rng.uniform(-1.0, 1.0))
+        problems[f"chain {number}"] = rooms([None, (reward, 1)], losses=losses, chain=chain)
+    for number in range(6):
+        rng = np.random.default_rng(3000 + number)
+        losses = rng.uniform(6.0, 10.0, int(rng.integers(4, 9)))
+        reward = balanced_reward(losses, rng.uniform(-0.5, 0.5))
+        options = [None, None, (reward, 1)] + [None] * (number % 2) + [(reward, 2)] * (number // 2 % 2)
+        problems[f"near-tie {number}"] = rooms(options, losses=losses)
+    return problems

@@ -35,7 +35,7 @@ def posterior(
     *,
     prior: Prior | RewardPrior | ModelPrior | None = None,
     tolerance: float | FloatArray = 0.0,
-    method: str = "hmc",
+    method: str = "auto",
     coordinates: str | Callable[[Parts], Any] = "bellman",
     particles: int = 1000,
     seed: Any = 0,
@@ -54,9 +54,11 @@ def posterior(
       A `ModelPrior` draws models and solves each: it takes `particles`, `seed`, and "empirical" transitions.
     - `tolerance`: ε of deterministic rewards (0 = exact), with `kernel` "gaussian" or "uniform". `noise`: a `Noise` for
       rewards that are readings around a mean, or one's own (`qposterior.NoiseModel`); then there is no tolerance.
-    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances), "smc" (sequential: at
-      tolerance 0 one pair after the other with exact weights; at a positive tolerance, or with noise, the paper's
-      annealed sampler).
+    - `method`: "exact" (enumeration of policy cells), "hmc", "tempering" (over tolerances; at tolerance 0 over the
+      feedback of what was seen), "smc" (sequential: at tolerance 0 one pair after the other with exact weights; at a
+      positive tolerance, or with noise, the paper's annealed sampler). "auto" is tempering where feedback can be
+      tempered and there is more than one mode to fear (`inference.modes`), or where the chains of hmc turn out to
+      disagree; else hmc. `Posterior.method` says which it was.
     - `coordinates`: "bellman" (support: proper policies) or "q" (the paper's, all of R^K; needs a positive tolerance
       unless exact), or a chart of one's own (`qposterior.model.charts`). `features` ``(K, F)`` asks for a Q that is
       linear in them, in Q coordinates.

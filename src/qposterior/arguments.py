@@ -20,6 +20,9 @@ from qposterior.world.arrays import FloatArray
 from qposterior.world.experience import Experience
 from qposterior.world.transitions import TransitionTable
 
+BY_HMC = ("auto", "hmc")
+"""What may be hmc, and is where nothing else can be."""
+
 
 def check_arguments(given: dict[str, Any]) -> None:
     """Raise for an argument of `posterior` that is not what it must be, or that nothing would look at."""
@@ -106,7 +109,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
     is_given["max_cells"] = given["max_cells"] != MOST_CELLS
     for name in is_given:
         if is_given[name] and name not in METHODS[method].uses:
-            users = " and ".join(each for each, other in METHODS.items() if name in other.uses)
+            users = " and ".join(each for each, other in METHODS.items() if name in other.uses and each != "auto")
             raise InvalidInputError(f"{name} is for method {users}, not for {method!r}; leave it out")
     if is_given["features"] and callable(coordinates):
         raise InvalidInputError("a linear Q (features=) has coordinates of its own, its weights; leave coordinates out")
@@ -119,7 +122,9 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
         raise InvalidInputError('kernel="uniform" needs a positive tolerance: tolerance 0 has no kernel')
     variable = variable_of(given["prior"])
     if variable == "model":
-        defaults = {"tolerance": 0.0, "method": "hmc", "coordinates": "bellman", "kernel": "gaussian"}
+        defaults = {"tolerance": 0.0, "coordinates": "bellman", "kernel": "gaussian"}
+        if method not in BY_HMC:
+            raise InvalidInputError("method is for a prior on Q, not for a ModelPrior; leave it out")
         others = {name: given[name] for name in ("noise", "features", "settings", "progress_fn")}
         for name, value in (defaults | dict.fromkeys(others)).items():
             if np.ndim(given[name]) or given[name] != value:
@@ -128,7 +133,7 @@ def _check_all_are_used(given: dict[str, Any]) -> None:
             raise InvalidInputError('with a ModelPrior transitions are "dirichlet" (drawn) or "empirical"')
         return
     if variable == "reward":
-        if method != "hmc" or coordinates != "bellman":
+        if method not in BY_HMC or coordinates != "bellman":
             raise InvalidInputError(
                 f"a RewardPrior has its own way and coordinates; leave out method={method!r}, {coordinates=}"
             )
@@ -145,7 +150,7 @@ def _rows_of(given: dict[str, Any]) -> tuple[Experience, Rows | None]:
     if known_fn is None:
         if is_on_rewards:
             raise InvalidInputError("a RewardPrior needs rows that are known: pass transitions=mdp.transitions")
-        if given["method"] != "hmc" or given["coordinates"] != "bellman":
+        if given["method"] not in BY_HMC or given["coordinates"] != "bellman":
             raise InvalidInputError('unknown transitions are drawn with Q by method="hmc" in Bellman coordinates')
         if given["features"] is not None:
             raise InvalidInputError('a linear Q (features=) takes rows that are known, such as transitions="empirical"')

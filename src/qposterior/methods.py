@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from qposterior.inference import exact, hmc, tempering
+from qposterior.inference import exact, hmc, modes, tempering
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.cross_check import cross_checked, scouted
 from qposterior.inference.problem import Problem
@@ -29,7 +29,19 @@ def _hmc(problem: Problem, rng: np.random.Generator, given: Given) -> Posterior:
 
 def _tempering(problem: Problem, rng: np.random.Generator, given: Given) -> Posterior:
     sampled = tempering.run(problem, rng, given["settings"], progress_fn=given["progress_fn"])
-    return sampled if problem.q_function else scouted(sampled, problem, rng)
+    return sampled if problem.q_function else scouted(sampled, problem, rng, exchange=problem.noise.is_exact)
+
+
+def _auto(problem: Problem, rng: np.random.Generator, given: Given) -> Posterior:
+    """Temper where there is more than one mode to fear, or where the chains of hmc turn out to disagree."""
+    method, facts = modes.choose_method(problem)
+    if method == "hmc":
+        sampled = _hmc(problem, rng, given)
+        if sampled.trusted or not facts:
+            return replace(sampled, diagnostics=sampled.diagnostics | facts)
+        facts |= {"hmc_reliability_warning": sampled.reliability_warning}
+    sampled = _tempering(problem, rng, given)
+    return replace(sampled, diagnostics=sampled.diagnostics | facts)
 
 
 def _smc(problem: Problem, rng: np.random.Generator, given: Given) -> Posterior:
@@ -54,6 +66,7 @@ class Method:
 
 
 METHODS = {
+    "auto": Method(run_fn=_auto, uses=("settings", "features", "progress_fn"), settings_kind=HMCSettings),
     "exact": Method(run_fn=_exact, uses=("max_cells",), samples=False),
     "hmc": Method(run_fn=_hmc, uses=("settings", "features", "progress_fn"), settings_kind=HMCSettings),
     "tempering": Method(run_fn=_tempering, uses=("settings", "features", "progress_fn"), settings_kind=HMCSettings),

@@ -23,6 +23,9 @@ CASES = {
     "hmc, q": {"method": "hmc", "tolerance": 0.5, "coordinates": "q", "settings": QUICK},
     "tempering": {"method": "tempering", "tolerance": 0.5, "coordinates": "q", "settings": QUICK},
     "tempering, bellman": {"method": "tempering", "tolerance": 0.5, "settings": QUICK},
+    "tempering, feedback": {"method": "tempering", "settings": QUICK},
+    "tempering, bounded": {"method": "tempering", "prior": qp.BoundedPrior(upper=3.0), "settings": QUICK},
+    "tempering, soft": {"method": "tempering", "prior": qp.BoundedPrior(upper=0.0, softness=1.0), "settings": QUICK},
     "bounded": {"prior": qp.BoundedPrior(upper=3.0), "settings": QUICK},
     "bounded, rewards": {"prior": qp.BoundedPrior(upper=0.0, on="reward"), "settings": QUICK},
     "soft": {"prior": qp.BoundedPrior(upper=0.0, softness=1.0), "settings": QUICK},
@@ -129,7 +132,8 @@ def test_every_posterior_keeps_the_contract(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["exact", "hmc", "tempering", "reward prior", "smc", "noise, smc", "dirichlet", "pool"]
+    "name",
+    ["exact", "hmc", "tempering", "tempering, feedback", "reward prior", "smc", "noise, smc", "dirichlet", "pool"],
 )
 @pytest.mark.filterwarnings("ignore:do not trust:RuntimeWarning")
 def test_the_same_seed_gives_the_same_posterior(name):
@@ -249,7 +253,7 @@ def test_files_of_others_are_refused_and_never_run(tmp_path):
         ({"particles": 0}, "at least 1"),
         ({"noise": qp.Noise(), "tolerance": 0.5}, "exclude each other"),
         ({"coordinates": "q"}, "tolerance 0 has no density in Q coordinates"),
-        ({"method": "tempering"}, "needs a positive tolerance"),
+        ({"method": "tempering", "noise": qp.Noise()}, "takes a tolerance, not noise"),
         ({"prior": qp.RewardPrior()}, "transitions=mdp.transitions"),
         ({"prior": qp.BoundedPrior(upper=-1.0, on="reward")}, "rewards lie below -1, but -0.7 was seen"),
         ({"features": np.ones((3, 2)), "tolerance": 0.1}, r"\(4, F\)"),

@@ -98,6 +98,7 @@ def test_the_annealed_sampler_has_the_right_probabilities_and_evidence(coordinat
         {"method": "hmc", "tolerance": 0.4},
         {"method": "hmc"},
         {"method": "tempering", "tolerance": 0.4},
+        {"method": "tempering"},
         {"method": "smc"},
         {"method": "smc", "tolerance": 0.4},
     ],

@@ -43,7 +43,7 @@ FORMAT = "qposterior-agent 2"
 BELIEF = GaussianPrior()
 """The prior of what is reported where one explores by a prior that grows."""
 
-OPTIMISTIC_REWARDS = {"reward_mean": 1.0, "reward_scale": 1.0, "in_units": True}
+OPTIMISTIC_REWARDS: dict[str, Any] = {"reward_mean": 1.0, "reward_scale": 1.0, "in_units": True}
 """What models pay that are drawn where a prior that grows has met a loop (docs/explanation/exploring-loops.md)."""
 
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}

@@ -31,6 +31,7 @@ class HMCSettings:
     min_ess: float = 400.0
     max_r_hat: float = 1.01
     gibbs: bool = True  # sweep after each trajectory where the target has jumps
+    exchange: bool = False  # exchange the values of competing pairs after each trajectory; tempering always does
 
     def __post_init__(self) -> None:
         for name in ("chains", "max_iterations", "block", "max_leapfrog"):
@@ -131,13 +132,14 @@ def sample(
     settings: HMCSettings,
     stopping_fn: Callable[[FloatArray], bool] | None = None,
     progress_fn: Callable[[int, int], None] | None = None,
+    ready_fn: Callable[[], bool] = lambda: True,
     min_draws: int = 0,
 ) -> tuple[State, Chains, Counts]:
     """Advance chains block by block until they will do, or the iterations are used (the loop of alg. hmc).
 
     They will do if `stopping_fn` says so of the ``(C, M, D)`` draws, by default if R-hat and the effective sample sizes
-    of Q and of what is optimal are those of `settings`; never before there are `min_draws`. `progress_fn` gets
-    (iterations, most).
+    of Q and of what is optimal are those of `settings`; never before there are `min_draws`, nor before `ready_fn` says
+    so. `progress_fn` gets (iterations, most).
     """
     most, counts, done = settings.max_iterations, Counts(), 0
     draws = np.empty((settings.chains, most, target.num_coordinates))
@@ -153,7 +155,7 @@ def sample(
         if progress_fn is not None:
             progress_fn(done, most)
         so_far = Chains(draws=draws[:, :done], parameters=None if parameters is None else parameters[:, :done])
-        has_enough, summary = settings.chains * done >= min_draws, None
+        has_enough, summary = settings.chains * done >= min_draws and ready_fn(), None
         if stopping_fn is None and (has_enough or done >= most):
             summary = so_far.describe(target)
             is_sound = is_enough(summary, min_ess=settings.min_ess, max_r_hat=settings.max_r_hat)

@@ -22,10 +22,11 @@ CHECKED_CELLS, CHECKED_PAIRS = 64, 64
 SCOUTING = HMCSettings(warm_up=300)
 
 
-def scouted(post: Posterior, problem: Problem, rng: np.random.Generator) -> Posterior:
+def scouted(post: Posterior, problem: Problem, rng: np.random.Generator, *, exchange: bool = False) -> Posterior:
     """Return the posterior, distrusted where short chains from other policy cells stay where it has no weight.
 
-    They run in Bellman coordinates, in which a chain that stays is held by a mode and not by a narrow tolerance.
+    They run in Bellman coordinates, in which a chain that stays is held by a mode and not by a narrow tolerance; with
+    exchanges where the draws come from chains that make them too.
     """
     try:
         target = Target(problem.seen, problem.prior, problem.noise)
@@ -34,7 +35,7 @@ def scouted(post: Posterior, problem: Problem, rng: np.random.Generator) -> Post
     if not post.trusted or target.num_coordinates == 0:
         return post
     visited = post.expectation(post.space.optimal_share(post.draws)) > 1.0 / post.weights.size
-    stray = scout(target, visited, rng, SCOUTING)
+    stray = scout(target, visited, rng, replace(SCOUTING, exchange=exchange))
     return replace(post, diagnostics=post.diagnostics | judged(reliability_warning({"unvisited_modes": stray})))
 
 

@@ -201,10 +201,15 @@ def hmc_move(
     )
 
 
-def redraw(target: Target, state: ChainState, rng: np.random.Generator, *, sweeps: bool = True) -> ChainState:
-    """Return the chains after what follows a trajectory: proposals of rows, or a sweep where the density jumps."""
+def redraw(
+    target: Target, state: ChainState, rng: np.random.Generator, *, sweeps: bool = True, exchanges: bool = False
+) -> ChainState:
+    """Return the chains after what follows a trajectory: proposals of rows, or exchanges, and a sweep at jumps."""
     if state.rows is not None:
         return redraw_rows(target, state, rng)
+    if exchanges and target.can_exchange:
+        x, density, _ = target.exchange(state.x, rng)
+        state = replace(state, x=x, density=density)
     if not (sweeps and target.has_jumps):
         return state
     x = target.sweep(state.x, rng)
@@ -244,6 +249,7 @@ def step(
     Return where the chains are then, and what they did. Trajectories without a redraw run in one compiled call.
     """
     is_followed = state.rows is not None or (settings.gibbs and target.has_jumps)
+    is_followed = is_followed or (settings.exchange and target.can_exchange)
     at_once = 1 if is_followed else max(1, NUMBERS_AT_ONCE // max(state.x.size, 1))
     parts = list[Move]()
     while times > 0:
@@ -280,7 +286,9 @@ def _advance(
     else:
         steps = state.tuning.many_steps(rng.random((1, together)), settings.max_leapfrog)
         move = hmc_move(state.of(target), state.x, state.density, state.tuning, steps, rng)
-    state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs)
+    state = redraw(
+        target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs, exchanges=settings.exchange
+    )
     if together > 1:
         return state, move
     move = replace(move, path=state.x[:, None], density=state.density)
@@ -393,7 +401,13 @@ def warm_up(
         for i in range(length):
             steps = tuning.num_steps(rng.random(), most)
             move = hmc_move(state.of(target), state.x, state.density, tuning, steps, rng)
-            state = redraw(target, replace(state, x=move.x, density=move.density), rng, sweeps=settings.gibbs)
+            state = redraw(
+                target,
+                replace(state, x=move.x, density=move.density),
+                rng,
+                sweeps=settings.gibbs,
+                exchanges=settings.exchange,
+            )
             tuning = replace(tuning, step=averaging.update(move.integrator_acceptance))
             gradients += move.gradients
             seen[i] = state.x

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qposterior.errors import InvalidInputError
+from qposterior.inference import feedback
 from qposterior.inference.chains import Chains, Counts, HMCSettings, sample, thinned
 from qposterior.inference.hmc import ChainState, Move, warm_up
 from qposterior.inference.hmc import step as hmc_step
@@ -38,12 +39,14 @@ def run(
     *,
     progress_fn: Callable[[int, int], None] | None = None,
 ) -> Posterior:
-    """Return the posterior by parallel tempering, from its tolerance to the spread of the prior."""
+    """Return the posterior by parallel tempering: from its tolerance to the spread of the prior.
+
+    At tolerance 0 along the feedback (`feedback`), in Bellman coordinates.
+    """
+    if problem.noise.is_exact:
+        return feedback.run(problem, rng, settings, progress_fn=progress_fn)
     if problem.tolerance <= 0.0:
-        raise InvalidInputError(
-            'method="tempering" needs a positive tolerance to start from; at tolerance 0, or with noise, use '
-            'method="hmc" in Bellman coordinates'
-        )
+        raise InvalidInputError('method="tempering" takes a tolerance, not noise; with noise use method="hmc"')
     target = problem.target()
     rungs = ladder(problem.tolerance, target.typical_spread, problem.seen.num_observed)
     chains = run_tempering(

@@ -28,6 +28,9 @@ MAX_R_HAT = 1.05
 MAX_PROBABILITY_ERROR = 0.025
 """Largest standard error of P(optimal) that is trusted: two of them are a twentieth."""
 
+FEWEST_TRIPS = 100
+"""Fresh draws that must have come to the coldest rung: a mode of a twentieth is then missed once in 170 times."""
+
 ISLANDS = 8
 MAX_EVIDENCE_SPREAD = 0.5
 """Largest standard deviation of the islands' log-evidence: weights that vary more have not been averaged out."""
@@ -113,6 +116,12 @@ def reliability_warning(
     if not error <= MAX_PROBABILITY_ERROR:
         limit = f"should be below {MAX_PROBABILITY_ERROR}"
         return f"P(optimal){where} has a standard error of {error:.3f} ({limit}); run longer"
+    trips = summary.get("round_trips", FEWEST_TRIPS)
+    if trips < FEWEST_TRIPS:
+        return (
+            f"only {trips} draws without feedback came to the posterior (should be {FEWEST_TRIPS} or more): a mode may "
+            "have been missed; run longer"
+        )
     stuck = summary.get("unvisited_modes", 0)
     if stuck:
         return (

@@ -26,13 +26,24 @@ from qposterior.model.kernels import particles, piecewise
 from qposterior.model.kernels.bellman import new_work, solve_component
 from qposterior.model.kernels.charts import BellmanCoordinates, Model, QCoordinates
 from qposterior.model.kernels.compile import over_particles
-from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, NO_WALL, SOFT_Q, PriorData
+from qposterior.model.kernels.density import (
+    HARD_Q,
+    HARD_REWARD,
+    LOG_TWO_PI,
+    NO_WALL,
+    SOFT_Q,
+    PriorData,
+    with_feedback,
+)
 from qposterior.model.kernels.layout import Layout
 from qposterior.model.noise import Readings
 from qposterior.model.prior import prior_density, truncated_normal, variable_of
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 from qposterior.world.experience import Experience
 from qposterior.world.space import StateActionSpace
+
+NO_FEEDBACK = 'give a positive tolerance, or use method="hmc"'
+"""What to do where feedback is not tempered."""
 
 SAME_THETA = 1e-6
 """Relative difference up to which the Bellman equations are taken to give θ back."""
@@ -110,6 +121,7 @@ class Parts:
     is_exact: bool  # tolerance 0
     has_own_prior: bool  # without a compiled form
     q_function: QFunction
+    feedback: float = 1.0  # β: the power that prior(θ_O) / det is raised to, at tolerance 0
 
     @property
     def layout_given(self) -> Layout:
@@ -148,6 +160,7 @@ class Chart(Protocol):
     num_coordinates: int
     upper_walls: FloatArray  # (D,)  hard walls that a trajectory is reflected at, inf where there is none
     has_jumps: bool  # whether `Location.jump` is not constant
+    exchange_states: IntArray  # states in which pairs may exchange their values, in Bellman coordinates
     fallback: Callable[[Parts], Chart] | None  # the chart to start from where few draws lie in the support
 
     @property
@@ -208,6 +221,18 @@ class Chart(Protocol):
         """Return particles (log-scales included) redrawn in another way than by trajectories, or as given."""
         ...
 
+    def with_feedback(self, feedback: float) -> Self:
+        """Return the chart at tolerance 0 with that feedback of what was seen, or raise."""
+        ...
+
+    def reference(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the log-densities and gradients without feedback."""
+        ...
+
+    def draw_reference(self, num: int, rng: np.random.Generator) -> FloatArray:
+        """Return independent draws without feedback."""
+        ...
+
 
 class BoundChart:
     """What the charts here share, and a chart of one's own may: rows and readings put in, and what need not be said."""
@@ -216,6 +241,7 @@ class BoundChart:
     num_coordinates: int
     upper_walls: FloatArray
     has_jumps: bool = False
+    exchange_states: IntArray = np.empty(0, dtype=np.int64)
     fallback: Callable[[Parts], Chart] | None = None
 
     @property
@@ -243,6 +269,20 @@ class BoundChart:
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return points redrawn in another way than by trajectories, where the density jumps; else as given."""
         return x
+
+    def with_feedback(self, feedback: float) -> Self:
+        """Raise: only Bellman coordinates have it."""
+        raise InvalidInputError(
+            f"feedback is tempered in Bellman coordinates, not by {type(self).__name__}; {NO_FEEDBACK}"
+        )
+
+    def reference(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Not asked for without `with_feedback`."""
+        raise NotImplementedError
+
+    def draw_reference(self, num: int, rng: np.random.Generator) -> FloatArray:
+        """Not asked for without `with_feedback`."""
+        raise NotImplementedError
 
     def rewards_of(self, theta: FloatArray) -> FloatArray:
         """Return ``(N, n)`` g_k(θ) = θ_k − γ Σ P(s'|k) max θ(s', ·) of the observed pairs (paper, eq. abcpos)."""
@@ -360,6 +400,9 @@ class BellmanChart(BoundChart):
         self.fixed: FloatArray = np.where(seen.observed, seen.reward_mean, 0.0)
         self.num_coordinates = int(free.size)
         self.has_jumps = bool(layout.has_loop.any())
+        # Where no seen pair leads, nothing depends on which pair is greedy.
+        met = np.unique(layout.successor)
+        self.exchange_states = met[~layout.is_goal[met] & (np.diff(layout.first_pair)[met] > 1)]
         self.is_reward: BoolArray = layout.row_of[free] >= 0  # the coordinates that are a ρ (or its z)
         on_rewards = np.inf if parts.readings.data.learned else wall_on(parts.prior_data, HARD_REWARD)
         self.upper_walls = np.where(self.is_reward, on_rewards, wall_on(parts.prior_data, HARD_Q))
@@ -368,8 +411,35 @@ class BellmanChart(BoundChart):
     def model(self) -> Model:
         """Return the compiled form."""
         parts = self.parts
-        coordinates = BellmanCoordinates(self.free, self.fixed)
-        return Model(parts.layout, parts.readings.data, parts.prior_data, coordinates)
+        coordinates = BellmanCoordinates(self.free, self.fixed, parts.feedback)
+        prior = with_feedback(parts.prior_data, parts.layout.observed, parts.feedback)
+        return Model(parts.layout, parts.readings.data, prior, coordinates)
+
+    def with_feedback(self, feedback: float) -> Self:
+        r"""Return the chart at tolerance 0 with the feedback β ∈ [0, 1] of what was seen on the values that are free.
+
+        .. math:: p_\beta(\varphi) \propto q(\varphi)^{1 - \beta} [\text{prior}(\theta(\varphi)) / \det]^\beta
+
+        on the support of the posterior, with q the product of normals `draw_reference` draws from. Where the prior is
+        such a product itself q is its marginal prior(φ_U), so that :math:`p_\beta \propto \text{prior}(\varphi_U)
+        [\text{prior}(\theta_O) / \det]^\beta` (docs/explanation/tempering.md).
+        """
+        if not self.parts.is_exact:
+            raise InvalidInputError(f"the feedback of what was seen is tempered at tolerance 0; {NO_FEEDBACK}")
+        return self._with(feedback=float(feedback))
+
+    def reference(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the ``(N,)`` log-densities of q at ``(N, D)`` points, its walls aside, and the gradients."""
+        prior = self.parts.prior_data
+        z = (x - prior.mean[self.free]) / prior.scale[self.free]
+        log_norm = np.sum(np.log(prior.scale[self.free])) + 0.5 * self.free.size * LOG_TWO_PI
+        return -0.5 * np.sum(z**2, axis=1) - log_norm, -z / prior.scale[self.free]
+
+    def draw_reference(self, num: int, rng: np.random.Generator) -> FloatArray:
+        """Return ``(num, D)`` independent draws of q, below the walls of the free values."""
+        prior = self.parts.prior_data
+        mean, scale = prior.mean[self.free], prior.scale[self.free]
+        return truncated_normal(mean, scale, np.full(mean.size, -np.inf), self.upper_walls, num, rng)
 
     @property
     def value_columns(self) -> IntArray:
@@ -460,10 +530,10 @@ class BellmanChart(BoundChart):
         """Return particles whose unobserved coordinates have each been redrawn from their exact conditional.
 
         `x` ``(N, D)`` with the log-scale, where learned, as last column. Not for soft walls, whose penalty is not
-        piecewise Gaussian: there the particles come back as they were.
+        piecewise Gaussian, nor for a feedback below 1: there the particles come back as they were.
         """
         parts = self.parts
-        if parts.prior_data.wall == SOFT_Q:
+        if parts.prior_data.wall == SOFT_Q or parts.feedback < 1.0:
             return x
         x = x.copy()
         uniforms = rng.random((x.shape[0], self.free.size, 2))

@@ -23,6 +23,7 @@ from qposterior.model.kernels import particles
 from qposterior.model.kernels.charts import Model
 from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.density import HARD_REWARD, LOG_TWO_PI, LikelihoodData, gaussian_data
+from qposterior.model.kernels.exchange import exchange_sweep
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.noise import Readings, as_likelihood
 from qposterior.model.prior import compiled_form, prior_density, typical
@@ -36,6 +37,9 @@ CLIFF = 50.0
 """Nats that starting points may lie below the points that they were spread from, under a noise of one's own."""
 
 HALVINGS = 12
+
+EXCHANGES = 16
+"""Exchanges proposed in one sweep, at most: one for each state where there are fewer."""
 
 
 class LogDensity(NamedTuple):
@@ -283,6 +287,10 @@ class Target(Density):
             smooth = smooth - 0.5 * z**2 - np.log(sd) - 0.5 * LOG_TWO_PI
             grad = np.column_stack([grad, pull + stretch - z / sd])
         inside = at.inside & np.isfinite(smooth)
+        if self.parts.feedback < 1.0:
+            share, (reference, push) = self.parts.feedback, self.chart.reference(x)
+            smooth = share * np.where(inside, smooth, 0.0) + (1.0 - share) * reference
+            grad, at.jump = share * grad + (1.0 - share) * push, share * at.jump
         outside = LogDensity(np.full(x.shape[0], -np.inf), np.zeros(x.shape[0]))
         return LogDensity(smooth, at.jump).where(inside, outside), np.where(inside[:, None], grad, 0.0)
 
@@ -336,6 +344,31 @@ class Target(Density):
     def sweep(self, x: FloatArray, rng: np.random.Generator) -> FloatArray:
         """Return particles redrawn from exact conditionals where the density jumps and these are known."""
         return self.chart.sweep(x, rng) if self.is_compiled else x
+
+    # -- along the feedback --------------------------------------------------------------------------------------------
+
+    def with_feedback(self, feedback: float) -> Self:
+        """Return the target at tolerance 0 with that feedback of what was seen (`BellmanChart.with_feedback`)."""
+        return self._with(self.chart.with_feedback(feedback))
+
+    @property
+    def can_exchange(self) -> bool:
+        """Whether there are states whose pairs may exchange their values."""
+        return self.is_compiled and self.chart.exchange_states.size > 0
+
+    def exchange(self, x: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, LogDensity, FloatArray]:
+        """Return particles after proposals that two pairs of a state exchange their values, so that V stays.
+
+        Their points, log-densities, and the ``(N,)`` numbers of proposals taken, of `EXCHANGES` or one a state
+        (`kernels.exchange`). Only along rows of one successor: where a way meets another row it is refused.
+        """
+        x, here, taken = np.array(x), np.empty((x.shape[0], 2)), np.empty(x.shape[0])
+        states = self.chart.exchange_states
+        uniforms = rng.random((x.shape[0], min(states.size, EXCHANGES), 3))
+        given: tuple[Any, ...] = (x, here, states, uniforms, taken)
+        work = uniforms.size * self.num_pairs
+        over_particles(exchange_sweep, x.shape[0], self.parts.rows, *self._model(), *given, work=work)
+        return x, LogDensity.of(here), taken
 
     # -- from and to parameters ----------------------------------------------------------------------------------------
 

@@ -492,7 +492,8 @@ class Experience:
         """Return whether this is the row that is known of the pair already, which is what happens most."""
         if k not in self._rows:
             return False
-        return all(map(_are_equal, self._rows[k].row, _two("a transition row", row, "(successors, probabilities)")))
+        given = _two("a transition row", row, "(successors, probabilities)")
+        return all(_are_equal(mine, theirs) for mine, theirs in zip(self._rows[k].row, given, strict=True))
 
     def _checked_row(self, k: int, row: Row) -> Row:
         given = _two("a transition row", row, "(successors, probabilities)")

@@ -30,6 +30,7 @@ class BellmanCoordinates(NamedTuple):
 
     free: IntArray  # (F,)  pairs whose ψ is a coordinate
     fixed: FloatArray  # (K,)  ψ of the others
+    feedback: float  # β, the power that the determinant is raised to
 
 
 Coordinates = QCoordinates | BellmanCoordinates
@@ -82,9 +83,10 @@ def _bellman_density(
     grad: FloatArray,
     scratch: BellmanScratch,
 ) -> tuple[float, float]:
-    return bellman_density(
+    smooth, jump = bellman_density(
         layout, data, prior, chart.free, chart.fixed, x, grad, scratch.psi, scratch.slope, scratch.work
     )
+    return smooth, chart.feedback * jump
 
 
 @kernel

@@ -37,6 +37,22 @@ def gaussian_data(
     return PriorData(mean, scale, scale**-2.0, log_norm, wall, upper, softness)
 
 
+def with_feedback(prior: PriorData, observed: IntArray, feedback: float) -> PriorData:
+    """Return N(φ_U) · [prior(θ_O) · penalty]^β, β the `feedback`: that of the observed pairs alone is raised to β.
+
+    A power of a normal density is one of precision β / scale²; a soft wall becomes softer by 1/√β. A hard wall stays.
+    """
+    if feedback == 1.0:
+        return prior
+    power = np.ones(prior.scale.size)
+    power[observed] = feedback
+    log_norm = -float(np.sum(power * (np.log(prior.scale) + 0.5 * LOG_TWO_PI)))
+    with np.errstate(divide="ignore"):
+        scale, softness = prior.scale / np.sqrt(power), float(np.divide(prior.softness, np.sqrt(feedback)))
+    precision = prior.precision * power
+    return prior._replace(scale=scale, precision=precision, log_norm=log_norm, softness=softness)
+
+
 class LikelihoodData(NamedTuple):
     """What was read of each observed pair, and how readings scatter around g_k(θ)."""
 
