@@ -607,11 +607,11 @@ def _flat(rows: Sequence[Sequence[Any]], num_columns: int) -> list[Any]:
     return [starts, *map(np.concatenate, columns)]
 
 
-def _are_equal(known: IntArray | FloatArray, given: Any) -> bool:
+def _are_equal(known: Any, given: Any) -> bool:
     """Return whether two columns are the same; those of one number, as most are, in a fraction of the time."""
     if known.size == 1 and getattr(given, "shape", None) == (1,):
         return bool(known[0] == given[0])
-    return np.array_equal(known, given)
+    return bool(np.array_equal(known, given))
 
 
 def _two(name: str, value: Any, what: str) -> tuple[Any, Any]:
