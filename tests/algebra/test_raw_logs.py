@@ -365,3 +365,53 @@ def test_the_shipped_export_is_the_log_that_it_was_made_from():
 def _folded(log):
     log.states = [label.lower() for label in log.states]
     return log
+
+
+QUESTION = "SELECT state, action, reward::DOUBLE / 2 AS reward, 'b' AS next_state FROM log WHERE patient = 'a'"
+
+
+def test_a_question_in_sql_makes_the_rows(visits):
+    raw = RawRows(sql=QUESTION + " AND reward <> ''")
+    for source in (visits, pd.read_csv(visits, dtype=str, keep_default_na=False)):
+        log = read_log(source, raw=raw)
+        assert moves(log)[0] == {("ok", "none", "b"): 1.0, ("ill", "drug", "b"): 1.0}
+        assert sorted(log.reward_mean.tolist()) == [-1.5, -0.5]
+        assert any("--sql" in note for note in log.notes)
+    built = RawRows.parse("patient,when", sql="SELECT * FROM log WHERE patient = 'a'", missing="drop", cost=True)
+    assert moves(read_log(visits, raw=built))[0] == {("ill", "drug", "ill"): 1.0}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT * FROM read_csv('{path}')",
+        "SELECT * FROM '{path}'",
+        "SELECT * FROM glob('/*')",
+        "COPY log TO '{folder}/out.csv'",
+        "SELECT 1; SELECT 2",
+        "DROP TABLE log",
+        "SET lock_configuration = false",
+        "ATTACH '{folder}/other.db'",
+        "INSTALL httpfs",
+        "SELECT nothing FROM log",
+        "SELEC",
+        "",
+    ],
+)
+def test_a_question_sees_the_log_alone(visits, question):
+    question = question.format(path=visits, folder=visits.parent)
+    with pytest.raises(LogError, match="--sql"):
+        read_log(visits, raw=RawRows(sql=question))
+    assert [path.name for path in visits.parent.iterdir()] == ["visits.csv"]
+
+
+def test_a_question_about_files_of_several_kinds_is_refused(tmp_path):
+    (tmp_path / "1.csv").write_text("state,action,reward,next_state\na,x,1,b\n")
+    (tmp_path / "2.csv").write_text("state,action,reward,after\na,x,1,b\n")
+    with pytest.raises(LogError, match="has other columns"):
+        read_log(tmp_path, raw=RawRows(sql="SELECT * FROM log"))
+    (tmp_path / "2.csv").write_text("state,action,reward,next_state\na,x,1\n")
+    with pytest.raises(LogError, match="1 rows have not as many cells"):
+        read_log(tmp_path, raw=RawRows(sql="SELECT * FROM log"))
+    (tmp_path / "2.csv").write_text("state,action,reward,next_state\na,x,3,b\n")
+    assert read_log(tmp_path, raw=RawRows(sql="SELECT * FROM log")).count.tolist() == [2.0]

@@ -13,7 +13,7 @@ from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, folded
 from qposterior.logs.raw import is_missing, is_time
 from qposterior.logs.read import Log, read_log
-from qposterior.logs.relations import Relation, connected, relation_of_file
+from qposterior.logs.relations import AllColumns, Relation, connected, relation_of_file
 from qposterior.logs.settings import FitSettings
 from qposterior.logs.sources import files_of
 from qposterior.world.arrays import IntArray, sum_by
@@ -109,23 +109,12 @@ class Preview:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _AllColumns:
-    """Every column, under its own name."""
-
-    required: set[str] = field(default_factory=set)
-
-    def present(self, path: object, header: list[str]) -> dict[str, str]:
-        """Return them."""
-        return {name: name for name in header}
-
-
 def inspect_log(source: str | Path, *, columns: Columns | None = None, settings: FitSettings | None = None) -> Preview:
     """Return what a log holds and how it would be read; what is wrong with it is a finding, not an error."""
     path, settings = check_path("source", source), settings or FitSettings()
     files = files_of(path)
     with connected(path) as connection:
-        relations = [relation_of_file(connection, file, _AllColumns()) for file in files]
+        relations = [relation_of_file(connection, file, AllColumns()) for file in files]
         numbers = [_number_of_rows(connection, relation) for relation in relations]
         facts = _columns(connection, relations[0])
     log, problem, notes = None, None, list[str]()

@@ -44,6 +44,7 @@ class RawRows:
     cost: bool = False  # rewards are costs
     missing: str | None = None  # "drop" rows with missing cells, or "fail"; None: what is missing is met while reading
     normalise: bool = False  # labels that differ only in case or blanks are one
+    sql: str | None = None  # a SELECT over the table `log`, whose rows are read in place of those of the file
 
     @classmethod
     def parse(cls, next_from: str | None, **others: Any) -> RawRows:
@@ -63,7 +64,7 @@ class RawRows:
     @property
     def is_plain(self) -> bool:
         """Whether rows are scanned as they stand."""
-        return self.key is None and self.missing is None
+        return self.key is None and self.missing is None and self.sql is None
 
     @property
     def built(self) -> tuple[str, ...]:
@@ -112,7 +113,9 @@ def as_logs(
     if raw.cost:
         notes.append(f"{quoted(relations[0].names['reward'])} is a cost: its sign was turned (--cost)")
         relations = [replace(relation, is_cost=True) for relation in relations]
-    if raw.is_plain:
+    if raw.sql is not None:
+        notes.append(f"rows are those of a question (--sql): {' '.join(raw.sql.split())}")
+    if raw.key is None and raw.missing is None:
         return relations, notes
     whole = _joined(connection, relations)
     needed = {name: column for name, column in NEEDED.items() if name in whole.names}

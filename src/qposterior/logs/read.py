@@ -12,8 +12,9 @@ import numpy as np
 
 from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
+from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
-from qposterior.logs.relations import BETWEEN, Relation, connected, relation_of_file, relation_of_table
+from qposterior.logs.relations import BETWEEN, AllColumns, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.logs.sources import files_of
 from qposterior.model.noise import SAME_READING
@@ -117,12 +118,16 @@ def read_log(
     """
     builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
     wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
+    names = wanted if builder.raw.sql is None else AllColumns()
     is_file, may_spill = isinstance(source, str | Path), not builder.raw.is_plain
     with connected(source if is_file else "table", may_spill=may_spill) as connection:
         if is_file:
-            relations = [relation_of_file(connection, file, wanted) for file in files_of(Path(source))]
+            files = files_of(Path(source))
+            relations = [relation_of_file(connection, file, names) for file in files]
         else:
-            relations = [relation_of_table(connection, source, wanted)]
+            relations = [relation_of_table(connection, source, names)]
+        if builder.raw.sql is not None:
+            relations = [answered(connection, relations, builder.raw.sql, wanted)]
         return builder.add_all(connection, relations)
 
 

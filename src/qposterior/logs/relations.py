@@ -7,7 +7,7 @@ the names of Parquet columns, in quotes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -138,10 +138,15 @@ def relation_of_table(connection: duckdb.DuckDBPyConnection, table: Any, columns
         table = pd.DataFrame({name: table[name].to_numpy() for name in dict.fromkeys(names.values())})
         header = [str(column) for column in table.columns]
     plain = pd.DataFrame({ours: _plain(table.iloc[:, header.index(theirs)]) for ours, theirs in names.items()})
-    connection.register("log", plain)
-    kinds = _kinds(connection, "log", [])
+    connection.register("frame", plain)
+    kinds = _kinds(connection, "frame", [])
     return Relation(
-        name="table", table="log", names=names, places={n: f'"{n}"' for n in names}, kinds=kinds, header=header
+        name="table",
+        table="frame",
+        names=names,
+        places={name: quoted_name(name) for name in names},
+        kinds=kinds,
+        header=header,
     )
 
 
@@ -192,17 +197,45 @@ def _csv(path: Path, columns: ColumnNames) -> Relation:
 
 def _parquet(connection: duckdb.DuckDBPyConnection, path: Path, columns: ColumnNames) -> Relation:
     table, parameters = "read_parquet(?, hive_partitioning=false, binary_as_string=true)", [_literal(path)]
-    kinds = _kinds(connection, table, parameters)
-    names = columns.present(path, list(kinds))
+    return relation_of_view(connection, path, table, columns, parameters=parameters)
+
+
+def relation_of_view(
+    connection: duckdb.DuckDBPyConnection,
+    name: object,
+    table: str,
+    columns: ColumnNames,
+    *,
+    parameters: Sequence[str] = (),
+) -> Relation:
+    """Return the relation of what DuckDB itself knows the columns of."""
+    kinds = _kinds(connection, table, list(parameters))
+    names = columns.present(name, list(kinds))
     return Relation(
-        name=path,
+        name=name,
         table=table,
-        parameters=parameters,
+        parameters=list(parameters),
         names=names,
-        places={ours: '"' + theirs.replace('"', '""') + '"' for ours, theirs in names.items()},
+        places={ours: quoted_name(theirs) for ours, theirs in names.items()},
         kinds={ours: kinds[theirs] for ours, theirs in names.items()},
         header=list(kinds),
     )
+
+
+def quoted_name(column: str) -> str:
+    """Return the name of a column as it stands in a statement, whatever it contains."""
+    return '"' + column.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class AllColumns:
+    """Every column, under its own name."""
+
+    required: set[str] = field(default_factory=set)
+
+    def present(self, path: object, header: list[str]) -> dict[str, str]:
+        """Return them."""
+        return {name: name for name in header}
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection, table: str, parameters: list[str]) -> dict[str, str]:

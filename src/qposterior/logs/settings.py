@@ -23,11 +23,12 @@ RISK = "What the recommended policy is best at: its mean value, or that of the w
 CAUTIOUS = "Leave the usual action of a state only where another is better with probability P, such as 0.95."
 ACTIONS = """seen: those tried in the state; all: also those tried elsewhere, predicted and never recommended. all for
 method model, else seen."""
-READING = ("next_from", "outcome", "cost", "missing", "normalise")
+READING = ("sql", "next_from", "outcome", "cost", "missing", "normalise")
 """The settings that say how rows become those of a log."""
 
 NEXT_FROM = """Build next_state and the ends of episodes: the rows of each ID follow each other in the order of ORDER
 (numbers, or times like 2024-03-01 14:30); without ORDER as in the file."""
+SQL = "Read the rows that one SELECT over the table log returns: the rows of the file, cells of a CSV as text."
 OUTCOME = "With --next-from: the column that says in the last row of each ID how it ended."
 MISSING = "Rows with missing cells (empty, NA, null, …): leave them out, or fail and say where they are."
 NORMALISE = "Take labels that differ only in case or blanks for one."
@@ -55,6 +56,7 @@ class FitSettings:
     cautious: float | None = setting(None, CAUTIOUS, interval="(0, 1)", metavar="P")
     seed: int = setting(0, least=0)
     next_from: str | None = setting(None, NEXT_FROM, flag="--next-from", metavar="ID[,ORDER]")
+    sql: str | None = setting(None, SQL, metavar="SELECT")
     outcome: str | None = setting(None, OUTCOME, metavar="COLUMN")
     cost: bool = setting(False, "Rewards are costs: the smaller the better.")
     missing: str | None = setting(None, MISSING, called="what is done with missing cells", choices=("drop", "fail"))
@@ -95,7 +97,12 @@ class FitSettings:
         from qposterior.logs.raw import RawRows
 
         return RawRows.parse(
-            self.next_from, outcome=self.outcome, cost=self.cost, missing=self.missing, normalise=self.normalise
+            self.next_from,
+            outcome=self.outcome,
+            cost=self.cost,
+            missing=self.missing,
+            normalise=self.normalise,
+            sql=self.sql,
         )
 
     @property
