@@ -35,6 +35,8 @@ ADAPT = "tests/algebra/test_adaptation.py::"
 ANNEALED = "tests/statistics/test_annealed.py::"
 LOOK = "tests/statistics/test_one_look.py::"
 UNCERTAIN = "tests/statistics/test_uncertain.py::"
+RAW = "tests/algebra/test_raw_logs.py::"
+SERVE = "tests/browser/test_serve.py::"
 FOLDERS = "tests/invariants/test_fit_folders.py::"
 STORED = "tests/invariants/test_stored_files.py::"
 WEIGHTS = "tests/algebra/test_weights.py::"
@@ -373,6 +375,17 @@ MUTATIONS = [
     Mutation("weighted_draws.py", 'self.diagnostics.get("distrust", "nothing', 'self.diagnostics.get("-", "nothing', WEIGHTS + "test_a_reason_not_to_rely_on_draws_is_read_under_its_former_name"),
     Mutation("environments/deep_sea.py", "(1 - right, index", "(right, index", "tests/algebra/test_environments.py::test_a_drawn_mapping_swaps_the_two_actions_of_a_cell_and_nothing_else"),
     Mutation("report/plots.py", "1.96 * spread / np.sqrt(len(runs))", "1.96 * spread", "tests/algebra/test_statistics.py::test_the_band_of_a_mean_curve_is_that_of_its_standard_error"),
+    Mutation("logs/raw.py", "lead(state) OVER w AS following", "lag(state) OVER w AS following", RAW + "test_without_an_order_rows_follow_each_other_as_in_the_file"),
+    Mutation("logs/raw.py", "left_out.drop({name: name for name in (\"state\", \"action\", \"reward\", \"next_state\")})", "left_out.drop({name: name for name in (\"state\", \"action\", \"reward\")})", RAW + "test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted"),
+    Mutation("logs/raw.py", "DELETE FROM raw WHERE is_last AND terminated = '0'", "DELETE FROM raw WHERE false", RAW + "test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted"),
+    Mutation("logs/raw.py", "(regexp_full_match({text}, '{TIME}') AND ", "(", RAW + "test_an_order_that_would_have_to_be_guessed_is_refused_with_its_row"),
+    Mutation("logs/relations.py", "'-' if self.is_cost else ''", "''", RAW + "test_a_cost_is_a_reward_with_the_other_sign"),
+    Mutation("logs/relations.py", "return LogError(name, message, row - before)", "return LogError(self.name, message, row)", RAW + "test_errors_name_the_row_of_the_file_however_rows_are_ordered"),
+    Mutation("logs/query.py", "enable_external_access = false", "enable_progress_bar = false", RAW + "test_a_question_sees_the_log_alone"),
+    Mutation("report/fit_workbook.py", "sheet.write_string(*place, cell)", "sheet.write(*place, cell)", FOLDERS + "test_a_workbook_has_the_numbers_and_no_label_is_a_formula"),
+    Mutation("serve/local.py", 'if headers.get("host") not in self.hosts:', "if False:", SERVE + "test_requests_from_elsewhere_are_refused"),
+    Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),
+    Mutation("serve/local.py", "if total > self.most_bytes else message", "if False else message", SERVE + "test_an_upload_that_lies_about_its_length_is_cut_off"),
 ]  # fmt: skip
 
 
