@@ -184,6 +184,7 @@ MUTATIONS = [
     Mutation(ONE_LOOK, "after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)", "after.log_likelihood(theta, log_scale)", LOOK + "test_noisy_readings_arrive_in_parts"),
     Mutation("inference/smc/resampling.py", "(np.arange(num) + rng.random()) / num)", "(np.arange(num) + rng.random()) / (num + 1))", LOOK + "test_every_resampling_scheme_is_unbiased[systematic]"),
     Mutation("inference/smc/sampler.py", "self.rng.choice(self.particles.num, p=self.particles.weights)", "self.rng.choice(self.particles.num)", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
+    Mutation(ONE_LOOK, "self.rng.choice(self._particles.num, p=self._particles.weights)", "self.rng.choice(self._particles.num)", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
     Mutation(HMC, '< proposed - density', '< density - proposed', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation(HMC, 'np.log(rng.random(density.size)) < proposed - density', 'np.full(density.size, True)', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation('model/rows.py', '+ counts.successor)] += weight', '+ counts.successor)] += 0.5 * weight', 'tests/statistics/test_uncertain.py::test_rows_of_the_target_are_rows_and_follow_the_counts'),

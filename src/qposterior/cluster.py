@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from typing import Any
 
 from qposterior.checks import check_choice
-from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError
+from qposterior.errors import InvalidInputError, QPosteriorError
+from qposterior.extra import import_extra
 
 ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -41,10 +41,7 @@ def cluster_results(
 
     `kept` ends the message where the cluster is lost: what has not been lost with it.
     """
-    try:
-        distributed = import_module("distributed")
-    except ImportError as error:
-        raise MissingExtraError('engine="dask"', "dask") from error
+    distributed = import_extra("distributed", 'engine="dask"', extra="dask")
     with ExitStack() as stack:
         address: Any = scheduler
         if scheduler is None:

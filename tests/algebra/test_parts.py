@@ -127,9 +127,9 @@ def test_what_sums_do_not_tell_is_refused_by_name(tmp_path, options, match):
 
 def test_a_folder_without_rows_is_refused(tmp_path):
     (tmp_path / "1.csv").write_text("state,action,reward,next_state\n")
-    part = LogBuilder()
+    part = LogBuilder(raw=RawRows())
     part.read(tmp_path / "1.csv")
-    builder = LogBuilder()
+    builder = LogBuilder(raw=RawRows())
     builder.join(part.labelled())
     with pytest.raises(LogError, match="there are no rows"):
         builder.built(tmp_path)

@@ -45,7 +45,8 @@ NOISES = click.Choice(["gaussian", "student", "laplace"])
 @click.option("--json", "json_target", metavar="FILE|-", help="Write {settings, policies, rows, policy, diagnostics}.")
 @click.option("--xlsx", type=click.Path(path_type=Path), metavar="FILE", help="Write the answer as an Excel workbook.")
 def fit_command(log: Path, **options: Any) -> None:
-    """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, or a folder of these.
+    """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, a folder of these, or
+    minari:NAME.
 
     Columns: state, action, reward, next_state, and where there are: terminated, episode, weight. Rows that have no
     next_state but an order (--next-from), costs, missing cells and slips in labels are read as they are: `qposterior
@@ -68,10 +69,10 @@ def fit_command(log: Path, **options: Any) -> None:
     answer or the new one, never a part of it.
     """
     from qposterior.errors import QPosteriorError
+    from qposterior.extra import import_extra
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
-    from qposterior.report.extra import import_extra
     from qposterior.report.fit_workbook import write_fit_workbook
     from qposterior.storage import locked
 

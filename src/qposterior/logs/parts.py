@@ -12,7 +12,7 @@ from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import Columns
 from qposterior.logs.raw import MOST_NAMED, RawRows
 from qposterior.logs.read import Log, LogBuilder
-from qposterior.logs.sources import files_of
+from qposterior.logs.sources import files_of, is_minari
 
 
 def read_parts(
@@ -34,7 +34,7 @@ def read_parts(
             raise InvalidInputError(
                 f'engine="dask" reads each file by itself, and {option} needs all rows in one place; leave one out'
             )
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path) or is_minari(source):
         raise InvalidInputError('engine="dask" reads files; give the path of one, of a folder, or a pattern')
     files = [file.absolute() for file in files_of(Path(source))]
     builder, notes = LogBuilder(before=before, raw=raw), dict[str, list[Path]]()

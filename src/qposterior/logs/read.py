@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
+from qposterior.logs.columns import LABELS, ColumnNames, Columns, LogError, canonical_label, folded, numbered, quoted
 from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
 from qposterior.logs.relations import BETWEEN, AllColumns, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
-from qposterior.logs.sources import files_of
+from qposterior.logs.sources import files_of, opened
 from qposterior.model.noise import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.moments import (
@@ -111,14 +111,22 @@ def read_log(
 ) -> Log:
     """Return the sums of a log, read in one pass.
 
-    A pandas or Polars frame, a file (CSV with commas, semicolons or tabs; gzip; Parquet), or the files of a folder or
-    of a pattern such as ``logs/2024-*.csv``, in the order of their names.
+    A pandas or Polars frame, a file (CSV with commas, semicolons or tabs; gzip; Parquet), the files of a folder or
+    of a pattern such as ``logs/2024-*.csv``, in the order of their names, or ``minari:NAME``, a local Minari dataset.
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
     `before`: the sums of an earlier log, to which this one is added. `raw`: how rows become those of a log.
     """
     builder = LogBuilder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
     builder.read(source, columns=columns)
     return builder.built(source if isinstance(source, str | Path) else "table")
+
+
+def relations_of(connection: duckdb.DuckDBPyConnection, source: Any, columns: ColumnNames) -> list[Relation]:
+    """Return what is scanned of a source, file by file."""
+    source = opened(source)
+    if isinstance(source, str | Path):
+        return [relation_of_file(connection, file, columns) for file in files_of(Path(source))]
+    return [relation_of_table(connection, source, columns)]
 
 
 class LogBuilder:
@@ -144,12 +152,9 @@ class LogBuilder:
         """Add the rows of a source (`read_log`)."""
         wanted = RawColumns(columns=columns or Columns(), raw=self.raw)
         names = wanted if self.raw.sql is None else AllColumns()
-        is_file, may_spill = isinstance(source, str | Path), not self.raw.is_plain
-        with connected(source if is_file else "table", may_spill=may_spill) as connection:
-            if is_file:
-                relations = [relation_of_file(connection, file, names) for file in files_of(Path(source))]
-            else:
-                relations = [relation_of_table(connection, source, names)]
+        name = source if isinstance(source, str | Path) else "table"
+        with connected(name, may_spill=not self.raw.is_plain) as connection:
+            relations = relations_of(connection, source, names)
             if self.raw.sql is not None:
                 relations = [answered(connection, relations, self.raw.sql, wanted)]
             self._read_all(connection, relations)
