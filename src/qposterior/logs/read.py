@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.errors import InvalidInputError
+from qposterior.logs.binning import binned, learned_bins
+from qposterior.logs.bins import Bins
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
 from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
@@ -81,6 +83,7 @@ class Log:
     num_gaps: int = 0  # rows that do not begin where the row before them in the same episode ended
     unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
     notes: list[str] = field(default_factory=list)  # how the rows of the last log were made of those of its files
+    bins: Bins | None = None  # the ranges of numbers that are its states, the finest of them
 
     @property
     def is_deterministic(self) -> bool:
@@ -154,6 +157,11 @@ class _Builder:
         log = self.log
         relations, log.notes = as_logs(connection, files, self.raw)
         log.unread = relations[0].unread
+        if self.raw.numeric is not None:
+            if log.states and (log.bins is None or log.bins.columns != self.raw.numeric.columns):
+                raise LogError(relations[0].name, "the earlier log has other states than bins of these columns")
+            log.bins = log.bins or learned_bins(connection, relations[0], self.raw)
+            relations = [binned(relations[0], log.bins)]
         for relation in relations:
             with closing(scan(connection, relation)) as scanned:
                 for rows in scanned:
@@ -179,7 +187,7 @@ class _Builder:
         codes = []
         for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
             try:
-                codes.append(self._code(rows.labels[code]))
+                codes.append(self._code(rows.labels[code], relation.words))
             except InvalidInputError as error:
                 raise relation.error(str(error), int(rows.line[np.argmax(rows.code == code)])) from None
         self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64).reshape(-1, 4)])
@@ -195,20 +203,23 @@ class _Builder:
         self._count_contexts(np.stack([came_from, pair, following], axis=1)[~begins], rows.weight[~begins])
         self.log.num_rows += rows.code.size
 
-    def _code(self, labels: str) -> tuple[int, int, int, int]:
-        """Return the codes of a row's labels, new ones numbered in the order of the file."""
+    def _code(self, labels: str, words: dict[str, str]) -> tuple[int, int, int, int]:
+        """Return the codes of a row's labels, new ones numbered in the order of the file.
+
+        `words` are the labels of states that are given as something else.
+        """
         if len(labels) > LONGEST_LABELS:
             raise InvalidInputError(f"the labels have more than {LONGEST_LABELS} characters; give short names")
         cells = labels.split(BETWEEN)
         if len(cells) != len(LABELS):
             raise InvalidInputError("a label has a control character; give it a printable name")
-        label_of = dict(zip(LABELS, map(canonical_label, cells), strict=True))
+        label_of = {name: words.get(cell) or canonical_label(cell) for name, cell in zip(LABELS, cells, strict=True)}
         for name, label in label_of.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
                 hint = "" if label else ", or leave such rows out with --missing drop"
                 raise InvalidInputError(f"{name} {what}; give every {name} a printable name{hint}")
-            if self.raw.normalise:
+            if self.raw.normalise and label not in words.values():
                 label_of[name] = self._spelt[name.removeprefix("next_")].setdefault(folded(label), label)
                 if label_of[name] != label:
                     self._respelt[label] = label_of[name]
