@@ -69,7 +69,7 @@ class Problem:
 
 
 class Machine(Problem):
-    """A machine wears with load and heat; vibration shows the wear. It runs fast or slow, or is serviced; it may break."""
+    """A machine wears with load and heat; vibration shows the wear. It may break."""
 
     def begin(self, rng, size):
         return np.column_stack([rng.normal(55, 5, size), rng.uniform(0.2, 1.0, size), rng.gamma(2.0, 0.25, size)])

@@ -9,24 +9,15 @@ at once. On the other half is found out how many bins predict rewards and the va
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError, MissingExtraError
-from qposterior.logs.bins import MARK, Bins, Split
-from qposterior.logs.columns import canonical_label, folded, numbered
-from qposterior.logs.raw import RawRows
-from qposterior.logs.relations import Relation
-from qposterior.logs.scan import LARGEST
-from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
-
-if TYPE_CHECKING:
-    import duckdb
-
-MOST_SAMPLED = 40_000
-"""Rows from which bins are learned; all rows are summed up."""
+from qposterior.logs.bins import Bins, Split
+from qposterior.logs.raw import Numeric
+from qposterior.logs.sample import Sample
+from qposterior.world.arrays import FloatArray, sum_by
 
 READINGS = 10
 """Rows of the half that bins are learned on, for each action, that the finest bin has at least."""
@@ -36,8 +27,8 @@ FEWEST_SHOWN = 4
 REFINED = 2
 """Finer bins are so many times as many as those shown, and these so many times the coarser ones."""
 
-FORESTS, TREES, LEAF = 4, 20, 10
-"""Rounds of fitted Q iteration in which trees are grown anew, trees of an action, and least rows of their leaves."""
+FORESTS, TREES, LEAF = 3, 20, 10
+"""Rounds of fitted Q iteration after which trees are grown anew, trees of an action, and least rows of their leaves."""
 
 MOST_SWEEPS, SETTLED = 500, 1e-3
 """Sweeps over trees that stand, and the change relative to the spread of the values at which they end."""
@@ -49,71 +40,12 @@ FAR = 0.99
 """The discount by which bins are learned where none is given, or 1: values only say where to cut."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """Rows from which bins are learned."""
-
-    x: FloatArray  # (N, columns)
-    action: IntArray  # (N,)
-    reward: FloatArray  # (N,)
-    following: FloatArray  # (N, columns)  anything where an episode ended
-    ended: BoolArray  # (N,)
-
-    def part(self, rows: Any) -> Sample:
-        """Return some of the rows."""
-        return Sample(
-            x=self.x[rows],
-            action=self.action[rows],
-            reward=self.reward[rows],
-            following=self.following[rows],
-            ended=self.ended[rows],
-        )
-
-
-def learned_bins(connection: duckdb.DuckDBPyConnection, relation: Relation, raw: RawRows) -> Bins:
-    """Return bins of the rows of a relation whose states are lists of numbers."""
-    numeric = raw.numeric
-    assert numeric is not None
-    return learn_bins(
-        sample_of(connection, relation, raw), numeric.columns, discount=numeric.discount, seed=numeric.seed
-    )
-
-
-def sample_of(connection: duckdb.DuckDBPyConnection, relation: Relation, raw: RawRows) -> Sample:
-    """Return at most `MOST_SAMPLED` rows, by the digests of their numbers: the same on any number of threads."""
-    assert raw.numeric is not None
-    places = range(1, len(raw.numeric.columns) + 1)
-    numbers = [f"{name}[{i}] AS {name}_{i}" for name in ("state", "following") for i in places]
-    reward = f"{'-' if relation.is_cost else ''}{relation.number('reward')}"
-    frame = connection.execute(
-        f"""SELECT {", ".join(numbers)}, action, {reward} AS gain, next_state IS NOT NULL AS ended
-        FROM {relation.table} WHERE abs(gain) <= {LARGEST} ORDER BY md5(concat(line, ' {raw.numeric.seed}')) LIMIT {MOST_SAMPLED}""",
-        relation.parameters,
-    ).df()
-    label_fn = folded if raw.normalise else canonical_label
-    labels = numbered(dict.fromkeys(sorted(map(label_fn, frame["action"].fillna("")))))
-    return Sample(
-        x=frame[[f"state_{i}" for i in places]].to_numpy(dtype=float),
-        action=np.array([labels[label_fn(text)] for text in frame["action"].fillna("")], dtype=np.int64),
-        reward=frame["gain"].to_numpy(dtype=float),
-        following=frame[[f"following_{i}" for i in places]].fillna(0.0).to_numpy(dtype=float),
-        ended=frame["ended"].to_numpy(dtype=bool),
-    )
-
-
-def binned(relation: Relation, bins: Bins) -> Relation:
-    """Return the relation whose states are the finest bins of lists of numbers; a successor may have a name instead."""
-    mark = f"chr({ord(MARK)}) || "
-    places = {
-        "state": f"({mark}({bins.sql('state')}))",
-        "next_state": f"coalesce(next_state, {mark}({bins.sql('following')}))",
-    }
-    return replace(relation, places=relation.places | places, words=bins.words)
-
-
-def learn_bins(sample: Sample, columns: tuple[str, ...], *, discount: float | None = None, seed: int = 0) -> Bins:
+def learn_bins(sample: Sample, numeric: Numeric) -> Bins:
     """Return the bins of a sample; the same sample and seed give the same."""
     tree = import_tree()
+    if not len(sample.x):
+        raise InvalidInputError("there are no rows to learn bins from; a log has a row per decision")
+    columns, discount, seed = numeric.columns, numeric.discount, numeric.seed
     rng = np.random.default_rng(seed)
     learns = np.zeros(len(sample.x), dtype=bool)
     learns[rng.permutation(len(sample.x))[: (len(sample.x) + 1) // 2]] = True
@@ -155,23 +87,29 @@ def import_tree() -> Any:
 
 
 class FittedValues:
-    """What actions are worth at any numbers, by fitted Q iteration over a sample.
+    """What actions are worth at any numbers, by fitted Q iteration over a sample, with the best ones from then on.
+
+    Or with those of a policy, given as `after`, the ``(N, actions)`` probabilities at the successors.
 
     Numbers go into trees as their ranks, which trees do not mind: neither an offset nor a long tail matters then, and
     nothing is lost where scikit-learn takes them in single precision.
     """
 
-    def __init__(self, sample: Sample, discount: float, rng: np.random.Generator) -> None:
+    def __init__(
+        self, sample: Sample, discount: float, rng: np.random.Generator, *, after: FloatArray | None = None
+    ) -> None:
+        self.after = after
         self.discount = discount
         self.ranks = [np.unique(column) for column in sample.x.T]
         self.actions = np.unique(sample.action)
         here, there = self.code(sample.x), self.code(sample.following)
         self.of_action = [sample.action == action for action in self.actions]
         ahead = np.zeros(len(sample.x))  # discounted value of the successor
-        goes_on = discount * ~sample.ended
+        goes_on = np.where(sample.ended, 0.0, discount)
         for _ in range(FORESTS):
             self._grow(here, sample.reward + ahead, rng)
             ahead = goes_on * self._settled(here, there, sample.reward, goes_on)
+        self._grow(here, sample.reward + ahead, rng)
 
     def code(self, x: FloatArray) -> FloatArray:
         """Return the ranks of numbers among those that were learned from; between two of them lies a half."""
@@ -188,7 +126,10 @@ class FittedValues:
 
     def targets(self, sample: Sample) -> FloatArray:
         """Return ``(N,)`` r + γ V(x′)."""
-        return np.asarray(sample.reward + self.discount * ~sample.ended * self.of(sample.following).max(axis=1))
+        return np.asarray(sample.reward + self.discount * ~sample.ended * self._value(self.of(sample.following)))
+
+    def _value(self, q: FloatArray) -> FloatArray:
+        return np.asarray(q.max(axis=1) if self.after is None else (q * self.after).sum(axis=1))
 
     def _grow(self, here: FloatArray, target: FloatArray, rng: np.random.Generator) -> None:
         from sklearn.ensemble import ExtraTreesRegressor
@@ -201,7 +142,7 @@ class FittedValues:
         ]
 
     def _settled(self, here: FloatArray, there: FloatArray, reward: FloatArray, goes_on: FloatArray) -> FloatArray:
-        """Return ``(N,)`` values of the successors, solved over trees that stand, which then predict what was solved."""
+        """Return ``(N,)`` values of the successors, solved over trees that stand."""
         leaves = [forest.apply(here[rows]) for forest, rows in zip(self.forests, self.of_action, strict=True)]
         after = [forest.apply(there) for forest in self.forests]
         sizes = [[tree.tree_.node_count for tree in forest.estimators_] for forest in self.forests]
@@ -215,9 +156,8 @@ class FittedValues:
                     for t, size in enumerate(sizes[a])
                 ]
                 q[:, a] = np.mean([mean[after[a][:, t]] for t, mean in enumerate(means)], axis=0)
-            best = q.max(axis=1)
-            change, value = float(np.abs(best - value).max()), best
-            if change <= SETTLED * float(np.ptp(best)):
+            before, value = value, self._value(q)
+            if float(np.abs(before - value).max()) <= SETTLED * float(np.ptp(value)):
                 break
         return value
 

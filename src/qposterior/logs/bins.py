@@ -103,9 +103,14 @@ class Bins:
             node = split.node
         return dict(sorted(found.items()))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns as they are printed."""
+        return _short(self.columns)
+
     def label(self, node: int) -> str:
         """Return the ranges of a bin as they are read: ``temperature ≤ 71.5, 0.2 < load ≤ 0.4``."""
-        names, parts = _short(self.columns), []
+        names, parts = self.names, []
         for column, (low, high) in self.ranges(node).items():
             name = names[column]
             if low == -math.inf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,10 @@ def joined(log: Log, number: int) -> Log:
     """Return a log with so many bins for states."""
     assert log.bins is not None
     labels = log.bins.joined(number)
-    state, states = _codes(labels.get(label, label) for label in log.states)
+    names = [labels.get(label, label) for label in log.states]
+    states = [*(label for label in log.bins.labels(number) if label in names), *_others(names, labels)]
+    place = numbered(states)
+    state = np.array([place[name] for name in names], dtype=np.int64)
     pair, pairs = _codes(zip(state[log.pairs[:, 0]].tolist(), log.pairs[:, 1].tolist(), strict=True))
     move, moves = _codes(zip(pair[log.moves[:, 0]].tolist(), state[log.moves[:, 1]].tolist(), strict=True))
     known = Moments(**{theirs: getattr(log, ours) for ours, theirs in MOMENTS.items()})
@@ -51,6 +54,12 @@ def joined(log: Log, number: int) -> Log:
         contexts=None if log.contexts is None else dict(contexts),
         **{ours: getattr(both, theirs) for ours, theirs in MOMENTS.items()},
     )
+
+
+def _others(names: Iterable[str], labels: Mapping[str, str]) -> list[str]:
+    """Return the states that are no bins, such as those in which an episode ends."""
+    bins = set(labels.values())
+    return list(dict.fromkeys(name for name in names if name not in bins))
 
 
 def _codes(names: Iterable[Label]) -> tuple[IntArray, list[Label]]:

@@ -11,6 +11,7 @@ import numpy as np
 from qposterior.checks import check_path
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, folded
+from qposterior.logs.join import as_shown
 from qposterior.logs.raw import is_missing, is_time
 from qposterior.logs.read import Log, read_log
 from qposterior.logs.relations import AllColumns, Relation, connected, relation_of_file
@@ -120,6 +121,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
     log, problem, notes = None, None, list[str]()
     try:
         log = read_log(path, columns=columns, raw=settings.raw)
+        log = as_shown(log)
         notes = choose(log, settings, path=path).notes
     except LogError as error:
         problem = str(error)

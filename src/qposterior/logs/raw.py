@@ -370,8 +370,8 @@ class _LeftOut:
             self._count(columns)
             raise LogError(
                 self.whole.name,
-                f"cells are missing{self._or_wrong()}: {self._columns()} in {self.num_rows:,} rows ({self._rows()}); correct them, or "
-                "leave these rows out with --missing drop",
+                f"cells are missing{self._or_wrong()}: {self._columns()} in {self.num_rows:,} rows ({self._rows()}); "
+                "correct them, or leave these rows out with --missing drop",
             )
 
     def drop(self, columns: dict[str, str]) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.errors import InvalidInputError
-from qposterior.logs.binning import binned, learned_bins
+from qposterior.logs.binning import learn_bins
 from qposterior.logs.bins import Bins
 from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
 from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
 from qposterior.logs.relations import BETWEEN, AllColumns, Relation, connected, relation_of_file, relation_of_table
+from qposterior.logs.sample import Sample, binned, sample_of
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.logs.sources import files_of
 from qposterior.model.noise import SAME_READING
@@ -84,6 +85,7 @@ class Log:
     unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
     notes: list[str] = field(default_factory=list)  # how the rows of the last log were made of those of its files
     bins: Bins | None = None  # the ranges of numbers that are its states, the finest of them
+    sample: Sample | None = None  # rows by which bins are judged
 
     @property
     def is_deterministic(self) -> bool:
@@ -158,9 +160,11 @@ class _Builder:
         relations, log.notes = as_logs(connection, files, self.raw)
         log.unread = relations[0].unread
         if self.raw.numeric is not None:
+            sample = sample_of(connection, relations[0], self.raw)
             if log.states and (log.bins is None or log.bins.columns != self.raw.numeric.columns):
                 raise LogError(relations[0].name, "the earlier log has other states than bins of these columns")
-            log.bins = log.bins or learned_bins(connection, relations[0], self.raw)
+            log.bins = log.bins or learn_bins(sample, self.raw.numeric)
+            log.sample = sample if log.sample is None else log.sample.with_rows_of(sample)
             relations = [binned(relations[0], log.bins)]
         for relation in relations:
             with closing(scan(connection, relation)) as scanned:
