@@ -1,8 +1,8 @@
 r"""What it costs that all numbers within a bin count as one state: the error of aggregation, as a band.
 
 What is reported of the shown bins is compared with three others: coarser bins, finer ones, and none at all, which is
-fitted Q evaluation of the same policy on the numbers themselves (Le, Voloshin and Yue 2019). The largest difference is
-the band: b of a value, of the advantage of an action over the one to take, and of the gain. Each draw of a posterior is
+fitted Q evaluation of the same policy on the numbers themselves (Le, Voloshin and Yue 2019). The largest difference,
+where finer bins and none count twice (`LEFT_OPEN`), is the band: b of a value, of the advantage of an action over the one to take, and of the gain. Each draw of a posterior is
 moved by the whole band, up or down with equal chances: an interval becomes longer by about b on either side, and
 P(best) is no surer than the band allows.
 """
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 MORE_LIKELY = 0.5
 """P(best) of another action, in coarser or finer bins, from which on these advise otherwise."""
 
+LEFT_OPEN = 2.0
+"""By which the difference to finer bins, or to none, is multiplied. An error that falls by half where bins are twice as
+many is twice the difference to the finer ones, and as large as that to the coarser ones. Fitted values are learned from
+the same rows and smooth as well: in simulations they closed about half of the gap."""
+
 MOST_NAMED = 3
 FEW, NOTHING = 1e-9, 1e-300
 """Rows that a bin counts as in which nothing was decided, and what is divided by where there is none."""
@@ -50,6 +55,7 @@ class Level:
 class Compared:
     """What a comparison says of the pairs and policies that are shown."""
 
+    factor: float  # by which what it differs by is less than the error
     q: FloatArray  # (K,)  of taking an action and going on with the recommended policy
     recommended: float  # values of the start
     logged: float
@@ -137,7 +143,7 @@ def aggregation_of(shown: Level, others: Sequence[Level], policies: Policies, lo
     compared = [*levels, *_without_bins(own, shown, recommended, log)]
 
     def band(number_fn: Callable[[Compared], Any]) -> Any:
-        return np.max([np.abs(number_fn(one) - number_fn(own)) for one in compared], axis=0)
+        return np.max([one.factor * np.abs(number_fn(one) - number_fn(own)) for one in compared], axis=0)
 
     likely = np.max([one.prob_best for one in levels], axis=0)
     rivals = (likely > MORE_LIKELY) & (taken != np.arange(space.num_pairs)) & chosen.seen.observed
@@ -171,6 +177,7 @@ def _of_level(shown: Level, level: Level, recommended: FloatArray, log: Log) -> 
 
     q = np.concatenate(list(solver.action_value_blocks(policy))).mean(axis=0)
     return Compared(
+        factor=1.0 if level.num_bins < shown.num_bins else LEFT_OPEN,
         q=brought(_table(space, q)),
         recommended=float((solver.values(policy) @ start).mean()),
         logged=float((solver.values(logged) @ start).mean()),
@@ -239,7 +246,7 @@ def _without_bins(own: Compared, shown: Level, recommended: FloatArray, log: Log
     is_known = (number > 0)[:, None] & np.isin(np.arange(space.num_actions), actions)
     at = space.pair_state, space.pair_action
     q = np.where(is_known[at], full[at], own.q)
-    yield Compared(q=q, recommended=values[0], logged=values[1], prob_best=np.zeros(space.num_pairs))
+    yield Compared(factor=LEFT_OPEN, q=q, recommended=values[0], logged=values[1], prob_best=np.zeros(space.num_pairs))
 
 
 def _signs(shape: tuple[int, ...], seed: int) -> FloatArray:

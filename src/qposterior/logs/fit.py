@@ -85,9 +85,7 @@ class Fit:
     log: Log = field(repr=False)
     source: str = "table"
     given: dict[str, FloatArray] = field(default_factory=dict, repr=False)  # policies of the user's own, (K,) each
-    finest: Log | None = field(
-        default=None, repr=False
-    )  # sums as they were read: of finer bins
+    finest: Log | None = field(default=None, repr=False)  # sums as they were read: of finer bins
     aggregation: Aggregation | None = field(default=None, repr=False)  # what bins cost
 
     @cached_property
