@@ -2,9 +2,9 @@ r"""What it costs that all numbers within a bin count as one state: the error of
 
 What is reported of the shown bins is compared with three others: coarser bins, finer ones, and none at all, which is
 fitted Q evaluation of the same policy on the numbers themselves (Le, Voloshin and Yue 2019). The largest difference,
-where finer bins and none count twice (`LEFT_OPEN`), is the band: b of a value, of the advantage of an action over the one to take, and of the gain. Each draw of a posterior is
-moved by the whole band, up or down with equal chances: an interval becomes longer by about b on either side, and
-P(best) is no surer than the band allows.
+where finer bins and none count twice (`LEFT_OPEN`), is the band b: of a value, of the advantage of an action over the
+one to take, of the gain. Each draw of a posterior is moved by the whole band, up or down with equal chances: an
+interval becomes longer by about b on either side, and P(best) is no surer than the band allows.
 """
 
 from __future__ import annotations
@@ -102,9 +102,10 @@ class Aggregation:
         """Return what was compared, and where the advice depends on the bins."""
         bins = self.bins
         note = (
-            f"states are bins of {', '.join(bins.names)}, {bins.shown} in all; with {bins.coarser} or {bins.finer} "
-            f"bins, or without any, the gain is another by up to {self.gain:.3g} and the value of the logged policy by "
-            f"up to {self.logged:.3g}: intervals are longer by that on either side, and P(best) is less sure"
+            f"states are {bins.shown} bins of {', '.join(bins.names)}: by comparison with {bins.coarser} and with "
+            f"{bins.finer} bins, and with none, that brings an error of up to {self.gain:.3g} into the gain and of up "
+            f"to {self.logged:.3g} into the value of the logged policy; intervals are longer by the error on either "
+            "side, and P(best) is less sure"
         )
         if self.otherwise:
             named = "; ".join(f"“{label}”" for label in self.otherwise[:MOST_NAMED])

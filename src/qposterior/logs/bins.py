@@ -114,11 +114,11 @@ class Bins:
         for column, (low, high) in self.ranges(node).items():
             name = names[column]
             if low == -math.inf:
-                parts.append(f"{name} ≤ {_text(high)}")
+                parts.append(f"{name} ≤ {number_text(high)}")
             elif high == math.inf:
-                parts.append(f"{name} > {_text(low)}")
+                parts.append(f"{name} > {number_text(low)}")
             else:
-                parts.append(f"{_text(low)} < {name} ≤ {_text(high)}")
+                parts.append(f"{number_text(low)} < {name} ≤ {number_text(high)}")
         return ", ".join(parts) or "any " + " and ".join(names)
 
     def labels(self, number: int) -> list[str]:
@@ -201,7 +201,7 @@ def _short(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(short if len(set(short)) == len(set(columns)) else plain)
 
 
-def _text(number: float) -> str:
+def number_text(number: float) -> str:
     """Return the shortest text that is this number and no other."""
     return repr(number).removesuffix(".0")
 

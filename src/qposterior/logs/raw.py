@@ -139,13 +139,13 @@ class RawColumns:
     def present(self, path: object, header: list[str]) -> dict[str, str]:
         """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
         check_that_columns_differ(path, header)
-        for ours, theirs in self.raw.named.items():
-            if theirs not in header:
-                raise missing_column(path, header, theirs, _where_from(ours))
         read_too = {getattr(self.columns, name): name for name in ("action", "reward")}
         for theirs in self.raw.numbers.values():
             if theirs in read_too:
                 raise LogError(path, f"{quoted(theirs)} is the {read_too[theirs]}, not a part of the state (--numeric)")
+        for ours, theirs in self.raw.named.items():
+            if theirs not in header:
+                raise missing_column(path, header, theirs, _where_from(ours))
         found = self.columns.present(path, header, built=self.raw.built)
         return {name: theirs for name, theirs in found.items() if name not in self.raw.built} | self.raw.named
 
