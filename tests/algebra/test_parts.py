@@ -115,6 +115,7 @@ def test_a_cluster_gives_the_same_answer_and_says_what_it_did(tmp_path):
     ("options", "match"),
     [
         ({"next_from": "who,when"}, "next_from needs all rows in one place"),
+        ({"numeric": "load"}, "numeric needs all rows in one place"),
         ({"sql": "SELECT * FROM log"}, "sql needs all rows in one place"),
         ({"noise": qp.Noise(kind="student", scale=1.0)}, "student noise needs single readings"),
         ({"source": pd.DataFrame({"state": []})}, "reads files"),

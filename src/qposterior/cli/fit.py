@@ -58,6 +58,7 @@ def fit_command(log: Path, **options: Any) -> None:
       qposterior fit decisions.csv --policy plan.csv --cautious 0.95
       qposterior fit decisions.csv.gz --goal scrapped --discount 0.95 --json -
       qposterior fit visits.csv --next-from patient_id,visited --outcome discharged_to --missing drop
+      qposterior fit machines.csv --numeric temperature,load --next-from machine,time
       qposterior fit march.csv --update answer
 
     First comes what the recommended policy is worth, what the logged one is, and how sure the gain is; then what to do
@@ -129,7 +130,7 @@ def fit_command(log: Path, **options: Any) -> None:
 
 @click.command("act", short_help="The action of a fitted policy in a state.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--state", required=True, help="The label of the state, as in the log.")
+@click.option("--state", required=True, help="The label of the state, as in the log, or COLUMN=NUMBER,….")
 @click.option("--explore", is_flag=True, help="Draw the action by the probability that it is optimal.")
 @click.option("--seed", type=click.IntRange(min=0), help="Of the draw; a fresh one at every call unless given.")
 def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> None:
@@ -139,6 +140,7 @@ def act_command(folder: Path, state: str, explore: bool, seed: int | None) -> No
     Examples:
       qposterior act answer --state worn
       qposterior act answer --state worn --explore
+      qposterior act answer --state temperature=80,load=0.4
     """
     from qposterior.logs.files import Policy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,14 @@ import numpy as np
 
 from qposterior.checks import check_count, check_floats, check_indices, check_path, make_rng
 from qposterior.errors import InvalidInputError, unknown_name
+from qposterior.logs.bins import Bins, parse_state
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import canonical_label, numbered
-from qposterior.logs.fit import Fit, draw_posterior
+from qposterior.logs.fit import Fit, draw_posterior, with_bands
+from qposterior.logs.join import as_shown
 from qposterior.logs.read import Log
+from qposterior.logs.sample import Sample
 from qposterior.logs.settings import FitSettings
 from qposterior.logs.sources import files_of, is_minari
 from qposterior.model.model_prior import ModelPrior
@@ -96,9 +100,9 @@ def save_fit(
     """
     answers = _answers(folder)
     with answers.new_answer() as new:
-        fit.posterior.save(new / DRAWS_FILE)
+        fit.believed.save(new / DRAWS_FILE)
         write_atomically(new / ROWS_FILE, spreadsheet(fit.table))
-        sums = {"log": log_to_dict(fit.log), "settings": _plain(settings), "sources": list(sources)}
+        sums = {"log": log_to_dict(fit.finest or fit.log), "settings": _plain(settings), "sources": list(sources)}
         write_record(new / SUMS_FILE, sums, indent=None)
         if page_fn is not None:
             page_fn(new)
@@ -183,19 +187,22 @@ def load_fit(folder: str | Path) -> Fit:
     with reading(path.parent, "a fit"):
         source = str(answer["settings"]["source"])
         draws = Posterior.load(path)
-        chosen = choose(sums.log, sums.settings, path=source)
+        shown = as_shown(sums.log)
+        chosen = choose(shown, sums.settings, path=source)
         if draws.space != chosen.seen.space:
             raise InvalidInputError("its draws are those of another problem")
         if chosen.method != "q":  # models are not kept: the same seed draws them again
             draws = draw_posterior(chosen, sums.settings, path=source)
-        return Fit(
+        found = Fit(
             chosen=chosen,
             posterior=draws,
-            checks=check_fit(sums.log, chosen, draws),
-            log=sums.log,
+            checks=check_fit(shown, chosen, draws),
+            log=shown,
             source=source,
             given={name: np.asarray(values, dtype=float) for name, values in answer.get("given", {}).items()},
+            finest=sums.log,
         )
+        return with_bands(found, sums.settings)
 
 
 # -- sums and settings as plain data -----------------------------------------------------------------------------------
@@ -208,6 +215,7 @@ def log_to_dict(log: Log) -> dict[str, Any]:
     for name in MAY_BE_UNKNOWN:
         plain[name] = [None if number != number else number for number in plain[name]]  # JSON has no nan
     plain |= {name: list(map(list, plain[name].items())) for name in ("ended", "starts")}
+    plain |= {name: plain[name] and plain[name].to_dict() for name in ("bins", "sample")}
     if log.contexts is not None:
         plain["contexts"] = [[*key, number] for key, number in log.contexts.items()]
     if log.readings is not None:
@@ -223,6 +231,8 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
     lengths = {"pairs": len(pairs), "moves": len(moves)}
     sums: dict[str, Any] = {name: _sums(name, stored, lengths) for name in SUMS}
     contexts, readings = stored["contexts"], stored["readings"]
+    bins, sample = stored.get("bins"), stored.get("sample")
+    bins = None if bins is None else Bins.from_dict(bins)
     log = Log(
         states=states,
         actions=actions,
@@ -239,6 +249,8 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
         num_gaps=_number_of_rows(stored.get("num_gaps", 0)),
         unread=list(map(str, stored.get("unread", []))),
         notes=list(map(str, stored.get("notes", []))),
+        bins=bins,
+        sample=None if bins is None or sample is None else Sample.from_dict(sample, len(bins.columns)),
         **sums,
     )
     _codes([*log.ended, *log.starts], len(states))
@@ -295,6 +307,7 @@ class Policy:
     def __init__(self, answer: dict[str, Any], draws: Posterior) -> None:
         self._answer, self._draws = answer, draws
         self._state = numbered(answer["labels"]["states"])
+        self._bins = Bins.from_dict(answer["bins"]) if "bins" in answer else None
 
     @classmethod
     def load(cls, folder: str | Path) -> Policy:
@@ -307,17 +320,25 @@ class Policy:
                 raise InvalidInputError("its labels are not those of its draws")
             return cls(answer, draws)
 
+    def _label(self, state: str | Mapping[str, Any]) -> str:
+        """Return the label of a state: as it is, or that of the bin in which its numbers lie."""
+        label = canonical_label(str(state))
+        if self._bins is None or label in self._state:
+            return label
+        return self._bins.label_of(state if isinstance(state, Mapping) else parse_state(label))
+
     @property
     def states(self) -> list[str]:
         """The states in which there is something to decide."""
         return list(self._answer["policy"])
 
-    def act(self, state: str, *, explore: bool = False, seed: Any = None) -> str:
+    def act(self, state: str | Mapping[str, Any], *, explore: bool = False, seed: Any = None) -> str:
         """Return the action of a state: of least expected loss, or, exploring, that of one posterior draw.
 
-        Exploring without a seed draws afresh at every call.
+        Where states are bins a state is ``{column: number}``, or text such as ``temperature=80,load=0.4``. Exploring
+        without a seed draws afresh at every call.
         """
-        label = canonical_label(str(state))
+        label = self._label(state)
         if not self._answer["policy"]:
             raise InvalidInputError(
                 "this fit has no policy: its computation has not settled (its page says what helps)"

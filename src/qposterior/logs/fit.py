@@ -19,9 +19,11 @@ from qposterior.inference.chains import HMCSettings
 from qposterior.inference.hmc import CHAINS_OF_ROWS
 from qposterior.inference.model_draws import ENOUGH_MODELS, solved_posterior
 from qposterior.inference.policies import LEVEL, Policies, central_interval, recommend
+from qposterior.logs.aggregation import Aggregation, Level, aggregation_of
 from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, LogProblem, choose
 from qposterior.logs.columns import Columns, LogError, numbered
+from qposterior.logs.join import as_shown, joined
 from qposterior.logs.parts import read_parts
 from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, read_log
@@ -59,6 +61,9 @@ SENSITIVITY, SENSITIVITY_DRAWS, MOST_SENSITIVITY = 4.0, 400, 5_000_000
 """Factor by which the prior on how alike the rows of a state's actions are is changed, models that are drawn under each
 change, and the most probabilities of rows in all of them."""
 
+COMPARED_DRAWS = 400
+"""Models that are drawn of coarser and of finer bins: their means are compared."""
+
 FEW_CHAINS = 8
 """Chains where the rows are known: they share them, so more would bring nothing."""
 
@@ -82,6 +87,8 @@ class Fit:
     log: Log = field(repr=False)
     source: str = "table"
     given: dict[str, FloatArray] = field(default_factory=dict, repr=False)  # policies of the user's own, (K,) each
+    finest: Log | None = field(default=None, repr=False)  # sums as they were read: of finer bins
+    aggregation: Aggregation | None = field(default=None, repr=False)  # what bins cost
 
     @cached_property
     def policies(self) -> Policies | None:
@@ -89,6 +96,17 @@ class Fit:
 
         The recommended policy takes only actions that were tried in their state.
         """
+        found = self.as_if_bins_were_states
+        return found if found is None or self.aggregation is None else self.aggregation.moved(found)
+
+    @cached_property
+    def believed(self) -> Posterior:
+        """The posterior of Q*, with the error that bins bring: what P(best) and expected losses are taken from."""
+        return self.posterior if self.aggregation is None else self.aggregation.believed(self.posterior)
+
+    @cached_property
+    def as_if_bins_were_states(self) -> Policies | None:
+        """The same as `policies`, without the error that bins bring."""
         post = self.posterior
         if post.models is None or not self.is_settled:
             return None
@@ -167,7 +185,7 @@ class Fit:
 
         space, states, actions = self.posterior.space, self.chosen.states, self.chosen.actions
         pairs = space.pair_state, space.pair_action
-        loss = self.posterior.expectation_of(lambda draws: space.maximum(draws)[:, space.pair_state] - draws)
+        loss = self.believed.expectation_of(lambda draws: space.maximum(draws)[:, space.pair_state] - draws)
         mean, lower, upper = self._values()
         num_tried = np.bincount(space.pair_state[self.chosen.seen.observed_pairs], minlength=space.num_states)
         rows = pd.DataFrame(
@@ -178,7 +196,7 @@ class Fit:
                 "mean": mean,
                 "lower": lower,
                 "upper": upper,
-                "prob_optimal": self.posterior.prob_optimal_table()[pairs],
+                "prob_optimal": self.believed.prob_optimal_table()[pairs],
                 "expected_loss": loss,
                 "only_action": num_tried[space.pair_state] <= 1,
             },
@@ -197,7 +215,8 @@ class Fit:
             return post.pair_mean, low, high
         solver, others = ModelSolver(post.models), np.flatnonzero(~post.choosing)
         q = np.concatenate(list(solver.action_value_blocks(self.policies.recommended.probabilities, others)))
-        low, high = np.quantile(q, LEVELS, axis=0)
+        moved = q if self.aggregation is None else self.aggregation.values(q)
+        low, high = np.quantile(moved, LEVELS, axis=0)
         return q.mean(axis=0), low, high
 
     @property
@@ -232,7 +251,7 @@ class Fit:
         if not self.is_settled:
             return float("nan")
         states, actions = numbered(self.chosen.states), numbered(self.chosen.actions)
-        return self.posterior.prob_policy({states[s]: actions[a] for s, a in self.policy.items()})
+        return self.believed.prob_policy({states[s]: actions[a] for s, a in self.policy.items()})
 
     def next_trials(self, number: int = 10) -> pd.DataFrame:
         """Return where one more reading would pay most, by the expected gain in the value of the start."""
@@ -303,7 +322,14 @@ class Fit:
                 "start_value": [_or_none(value) for value in self.start_value],
                 "next_trials": self.next_trials().to_dict(orient="records"),
             },
-        }
+        } | self._bins_dict()
+
+    def _bins_dict(self) -> dict[str, Any]:
+        """Return the bins of numbers that are states, and what they cost; nothing where states have labels."""
+        if self.log.bins is None:
+            return {}
+        costs = {} if self.aggregation is None else self.aggregation.to_dict(self.chosen)
+        return {"bins": self.log.bins.to_dict() | costs}
 
 
 def _or_none(value: Any) -> Any:
@@ -349,10 +375,30 @@ def fit(
     else:
         log = read_log(source, columns=columns, keep_readings=noise != "gaussian", before=before, raw=settings.raw)
     name = "table" if is_table else str(source)
-    chosen = choose(log, settings, path=name)
+    states = as_shown(log)
+    chosen = choose(states, settings, path=name)
     given = _read_policies(policies or {}, chosen)
     post = draw_posterior(chosen, settings, path=name, progress_fn=progress_fn)
-    return Fit(chosen=chosen, posterior=post, checks=check_fit(log, chosen, post), log=log, source=name, given=given)
+    checks = check_fit(states, chosen, post)
+    return with_bands(
+        Fit(chosen=chosen, posterior=post, checks=checks, log=states, source=name, given=given, finest=log), settings
+    )
+
+
+def with_bands(fit: Fit, settings: FitSettings) -> Fit:
+    """Return a fit that knows what its bins cost, by fits of coarser and finer ones; as it is where there are none."""
+    log, policies = fit.finest, None if fit.log.bins is None else fit.as_if_bins_were_states
+    if policies is None or log is None or log.bins is None:
+        return fit
+    settings = replace(settings, discount=fit.chosen.discount, particles=COMPARED_DRAWS)
+    levels = [Level(num_bins=log.bins.shown, chosen=fit.chosen, posterior=fit.posterior)]
+    for number in sorted({log.bins.coarser, log.bins.finer} - {log.bins.shown}):
+        chosen = choose(joined(log, number), settings, path=fit.source)
+        post = draw_posterior(chosen, settings, path=fit.source)
+        levels.append(Level(num_bins=number, chosen=chosen, posterior=post))
+    fit.aggregation = aggregation_of(levels[0], levels[1:], policies, log)
+    fit.checks.append(fit.aggregation.check())
+    return fit
 
 
 def _read_policies(files: Mapping[str, str | Path], chosen: LogProblem) -> dict[str, FloatArray]:

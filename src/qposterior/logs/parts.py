@@ -29,7 +29,7 @@ def read_parts(
     Workers read the files under the paths that they have here. What needs all rows in one place is refused.
     """
     raw = raw or RawRows()
-    for option, value in (("next_from", raw.key), ("sql", raw.sql)):
+    for option, value in (("next_from", raw.key), ("sql", raw.sql), ("numeric", raw.numeric)):
         if value is not None:
             raise InvalidInputError(
                 f'engine="dask" reads each file by itself, and {option} needs all rows in one place; leave one out'

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +14,7 @@ import numpy as np
 from qposterior.checks import check_path
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, folded
+from qposterior.logs.join import as_shown
 from qposterior.logs.raw import is_missing, is_time
 from qposterior.logs.read import Log, read_log, relations_of
 from qposterior.logs.relations import AllColumns, Relation, connected
@@ -18,9 +22,12 @@ from qposterior.logs.settings import FitSettings
 from qposterior.world.arrays import IntArray, sum_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import duckdb
+
+MANY_NUMBERS = 50
+"""Different numbers in a column from which on it is proposed to take bins of them."""
 
 NUM_EXAMPLES, LONGEST_EXAMPLE, MOST_LABELS = 3, 24, 8
 
@@ -118,7 +125,8 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
     log, problem, notes = None, None, list[str]()
     try:
         log = read_log(path, columns=columns, raw=settings.raw)
-        notes = choose(log, settings, path=path).notes
+        log = as_shown(log)
+        notes = [*_too_many_states(facts, columns or Columns(), settings), *choose(log, settings, path=path).notes]
     except LogError as error:
         problem = str(error)
     return Preview(
@@ -249,5 +257,41 @@ def _guess(columns: list[ColumnFacts]) -> Guess:
             settings["outcome"] = outcome
     if any(column.missing for column in columns if column.name in ours.values()):
         settings["missing"] = "drop"
+    if ours["state"] is None or ours["state"] in _many_numbers(columns):
+        taken = {theirs for name, theirs in ours.items() if name != "state"}
+        if numbers := _in_one_line(_free(columns, {*taken, *str(settings.get("next_from", "")).split(",")})):
+            settings["numeric"] = numbers
+            ours |= {"state": None, "next_state": None}
     named = {name: theirs for name, theirs in ours.items() if theirs is not None and theirs != name}
     return Guess(columns=named, settings=settings)
+
+
+def _many_numbers(columns: list[ColumnFacts]) -> list[str]:
+    """Return the columns of so many different numbers that hardly any occurs twice."""
+    return [column.name for column in columns if column.kind == "numbers" and column.distinct > MANY_NUMBERS]
+
+
+def _free(columns: list[ColumnFacts], taken: Collection[str | None]) -> list[str]:
+    """Return the columns of many different numbers that are no other part of a log, by their names."""
+    names = _many_numbers(columns)
+    after = {f"next_{name}" for name in names}
+    others = {*IDS, *ORDERS, *NAMES["reward"], "weight"}
+    return [name for name in names if name not in taken and name not in after and folded(name) not in others]
+
+
+def _in_one_line(names: list[str]) -> str:
+    """Return names as ``--numeric`` takes them."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(names)
+    return line.getvalue()
+
+
+def _too_many_states(facts: list[ColumnFacts], columns: Columns, settings: FitSettings) -> Iterator[str]:
+    """Yield the proposal to take bins where the column of the state has many different numbers."""
+    if settings.numeric is None and columns.state in _many_numbers(facts):
+        [distinct] = [column.distinct for column in facts if column.name == columns.state]
+        yield (
+            f"{columns.state!r} is a number with about {distinct:,} different values, each a state of its own: "
+            f"--numeric {shlex.quote(_in_one_line([columns.state]))} takes bins of it for states (next values in "
+            f"{'next_' + columns.state!r}, or --next-from)"
+        )

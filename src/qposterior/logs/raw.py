@@ -7,6 +7,7 @@ that is left out does not make its neighbours follow each other.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,46 @@ MISSING = ("", "na", "n/a", "#n/a", "<na>", "nan", "null")
 NEEDED = {"key": "whose", "order": "stamp", "state": "state", "action": "action", "reward": "reward"}
 """Columns without which a row says nothing, and what they are called in the table."""
 
+MOST_NUMBERS = 50
+"""Numeric columns that a state may have."""
+
 MOST_NAMED = 10
 """Rows with missing cells that are named."""
 
 TIME = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?Z?"
 """Dates and times; DuckDB would take more, and pass over an offset or PM."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numeric:
+    """The columns whose numbers are the state, and what bins of them are learned with."""
+
+    columns: tuple[str, ...]
+    discount: float | None = None  # None: as near to 1 as bins are learned with
+    seed: int = 0
+
+    @classmethod
+    def parse(cls, columns: str | None, **others: Any) -> Numeric | None:
+        """Return the same from ``"COLUMN,…"``, where a name with a comma stands in double quotes."""
+        if columns is None:
+            return None
+        names = tuple(name.strip() for name in next(csv.reader([str(columns)], skipinitialspace=True), []))
+        if not names or not all(names) or len(set(names)) < len(names) or len(names) > MOST_NUMBERS:
+            raise InvalidInputError(
+                f"numeric must name up to {MOST_NUMBERS} different columns, such as temperature,load, got "
+                f"{quoted(str(columns))}"
+            )
+        return cls(columns=names, **others)
+
+    @property
+    def here(self) -> dict[str, str]:
+        """Our names of the columns of a state, and theirs."""
+        return {f"number_{i}": name for i, name in enumerate(self.columns)}
+
+    @property
+    def next(self) -> dict[str, str]:
+        """The same of the columns of the next state."""
+        return {f"next_number_{i}": f"next_{name}" for i, name in enumerate(self.columns)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +81,7 @@ class RawRows:
     missing: str | None = None  # "drop" rows with missing cells, or "fail"; None: what is missing is met while reading
     normalise: bool = False  # labels that differ only in case or blanks are one
     sql: str | None = None  # a SELECT over the table `log`, whose rows are read in place of those of the file
+    numeric: Numeric | None = None  # numbers that are the state
 
     @classmethod
     def parse(cls, next_from: str | None, **others: Any) -> RawRows:
@@ -64,18 +101,26 @@ class RawRows:
     @property
     def is_plain(self) -> bool:
         """Whether rows are scanned as they stand."""
-        return self.key is None and self.missing is None and self.sql is None
+        return self.key is None and self.missing is None and self.sql is None and self.numeric is None
 
     @property
     def built(self) -> tuple[str, ...]:
         """The columns of a log that are built."""
-        return () if self.key is None else ("next_state", "episode")
+        numbers = () if self.numeric is None else ("state", "next_state")
+        return numbers if self.key is None else (*numbers, "next_state", "episode")
 
     @property
     def named(self) -> dict[str, str]:
         """The columns that are read beside those of a log."""
         given = {"key": self.key, "order": self.order, "outcome": self.outcome}
-        return {ours: theirs for ours, theirs in given.items() if theirs is not None}
+        return {ours: theirs for ours, theirs in given.items() if theirs is not None} | self.numbers
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """The numeric columns that are read, of the state and, unless it is built, of the next one."""
+        if self.numeric is None:
+            return {}
+        return self.numeric.here | (self.numeric.next if self.key is None else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +139,23 @@ class RawColumns:
     def present(self, path: object, header: list[str]) -> dict[str, str]:
         """Return {our name: name in the file} of the columns that are there, or say what is wrong with them."""
         check_that_columns_differ(path, header)
+        read_too = {getattr(self.columns, name): name for name in ("action", "reward")}
+        for theirs in self.raw.numbers.values():
+            if theirs in read_too:
+                raise LogError(path, f"{quoted(theirs)} is the {read_too[theirs]}, not a part of the state (--numeric)")
         for ours, theirs in self.raw.named.items():
             if theirs not in header:
-                option = "--outcome" if ours == "outcome" else "--next-from"
-                raise missing_column(path, header, theirs, f"{option} takes columns of the log")
+                raise missing_column(path, header, theirs, _where_from(ours))
         found = self.columns.present(path, header, built=self.raw.built)
         return {name: theirs for name, theirs in found.items() if name not in self.raw.built} | self.raw.named
+
+
+def _where_from(ours: str) -> str:
+    """Return what helps where a column is missing that is read beside those of a log."""
+    if ours.startswith("next_number"):
+        return "the next state has columns of its own; or build it from ordered rows with --next-from ID,ORDER"
+    option = {"outcome": "--outcome", "key": "--next-from", "order": "--next-from"}.get(ours, "--numeric")
+    return f"{option} takes columns of the log"
 
 
 def as_logs(
@@ -115,21 +171,56 @@ def as_logs(
         relations = [replace(relation, is_cost=True) for relation in relations]
     if raw.sql is not None:
         notes.append(f"rows are those of a question (--sql): {' '.join(raw.sql.split())}")
-    if raw.key is None and raw.missing is None:
+    if raw.key is None and raw.missing is None and raw.numeric is None:
         return relations, notes
-    whole = _joined(connection, relations)
-    needed = {name: column for name, column in NEEDED.items() if name in whole.names}
+    whole = _joined(connection, relations, raw)
+    needed = {name: column for name, column in NEEDED.items() if name in whole.names} | _here(raw)
     left_out = _LeftOut(connection, whole)
-    left_out.check(needed | ({} if raw.key is not None else {"next_state": "next_state"}), may_be=raw.missing == "drop")
+    left_out.check(needed | ({} if raw.key is not None else _there(raw)), may_be=raw.missing == "drop")
     if raw.key is not None:
         left_out.drop({name: needed[name] for name in ("key", "order") if name in needed})
         notes += _follow(connection, whole, raw)
     # What a row led to is missing where the state of the next row is.
-    left_out.drop({name: name for name in ("state", "action", "reward", "next_state")})
+    left_out.drop({name: needed[name] for name in needed if name not in ("key", "order")} | _there(raw))
     return _scanned(whole, raw), [*notes, *left_out.notes()]
 
 
-def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> Relation:
+def _here(raw: RawRows) -> dict[str, str]:
+    """Return the expressions of the numbers of a state, which is a list of them; NULL where a cell is no number."""
+    return {} if raw.numeric is None else {name: f"state[{i}]" for i, name in enumerate(raw.numeric.here, start=1)}
+
+
+def _there(raw: RawRows) -> dict[str, str]:
+    """Return the expressions of what a row led to, which are missing where that is not known."""
+    if raw.numeric is None:
+        return {"next_state": "next_state"}
+    # Where an episode has ended the next state has a name, and no numbers.
+    texts = {
+        name: f"CASE WHEN next_state IS NULL THEN following[{i}]::VARCHAR ELSE '{END}' END"
+        for i, name in enumerate(raw.numeric.next, start=1)
+    }
+    if raw.key is None:
+        return texts
+    return {"next_state": f"CASE WHEN {' OR '.join(map(is_missing, texts.values()))} THEN '' ELSE '{END}' END"}
+
+
+def _lists(relation: Relation, raw: RawRows) -> Iterator[str]:
+    """Yield the numbers of a state as a list, and those of the next one, which has a name where an episode ended."""
+    if raw.numeric is None:
+        return
+
+    def finite(names: dict[str, str]) -> str:
+        numbers = (relation.number(name) for name in names)
+        return f"[{', '.join(f'CASE WHEN isfinite({number}) THEN {number} END' for number in numbers)}]"
+
+    yield f"{finite(raw.numeric.here)} AS state"
+    if raw.key is None:
+        ended = f"lower({relation.trimmed('terminated')}) IN {TRUE}" if "terminated" in relation.names else "false"
+        yield f"{finite(raw.numeric.next)} AS following"
+        yield f"CASE WHEN {ended} THEN '{END}' END AS next_state"
+
+
+def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation], raw: RawRows) -> Relation:
     """Copy the columns that are needed of all files, as text, into the table `raw`; refuse ragged rows."""
     first, starts, before = relations[0], list[tuple[int, object]](), 0
     for relation in relations:
@@ -138,7 +229,8 @@ def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]
             raise LogError(relation.name, f"has other columns than {first.name} ({differ}); give files of one kind")
         texts = {name: f"{place}::VARCHAR" for name, place in relation.places.items()}
         texts |= {name: relation.label(name) for name in LABELS if name in texts}
-        cells = [f"{texts[name]} AS {NEEDED.get(name, name)}" for name in first.names]
+        cells = [f"{texts[name]} AS {NEEDED.get(name, name)}" for name in first.names if name not in raw.numbers]
+        cells += _lists(relation, raw)
         line = f"row_number() OVER () + {before + relation.first_row - 1} AS line"
         into = "INSERT INTO raw" if starts else "CREATE TEMP TABLE raw AS"
         connection.execute(
@@ -164,6 +256,7 @@ def _scanned(whole: Relation, raw: RawRows) -> list[Relation]:
     """Return the rows as they are now: each individual's in their order, or those of each file."""
     places = {name: NEEDED.get(name, name) for name in whole.names if name not in raw.named}
     places |= {name: name for name in (("next_state", "terminated", "episode", "begins") if raw.key else ())}
+    places |= {name: name for name in (("state", "next_state") if raw.numeric else ())}
     scanned = replace(
         whole,
         parameters=[],
@@ -188,7 +281,7 @@ def is_time(text: str) -> str:
 
 def is_missing(column: str) -> str:
     """Return the condition that the cell of a text column says nothing."""
-    return f"lower(trim(coalesce({column}, ''), ' \t')) IN {MISSING}"
+    return f"lower(trim(coalesce({column}::VARCHAR, ''), ' \t')) IN {MISSING}"
 
 
 # -- successors --------------------------------------------------------------------------------------------------------
@@ -213,10 +306,12 @@ def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows
     connection.execute("DROP TABLE raw")
     ends = f"(has_ended OR (is_last AND {stops}) OR ({told}))"
     outcome = "NULL" if raw.outcome is None else "outcome"
+    # Numbers of the next state stay: their bins are not known yet.
+    left_out, label = ("has_ended", "NULL") if raw.numeric else ("following, has_ended", "following")
     connection.execute(
         f"""CREATE TEMP TABLE raw AS
-        SELECT * EXCLUDE (following, has_ended{", terminated" if says_ends else ""}),
-               CASE WHEN {told} THEN {outcome} WHEN {ends} THEN '{END}' ELSE following END AS next_state,
+        SELECT * EXCLUDE ({left_out}{", terminated" if says_ends else ""}),
+               CASE WHEN {told} THEN {outcome} WHEN {ends} THEN '{END}' ELSE {label} END AS next_state,
                CASE WHEN {ends} THEN '1' ELSE '0' END AS terminated
         FROM ordered"""
     )
@@ -266,7 +361,7 @@ def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
 
 
 class _LeftOut:
-    """Rows with missing cells: refused, or left out and counted."""
+    """Rows with missing cells, or without a number where one must be: refused, or left out and counted."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, whole: Relation) -> None:
         self.connection, self.whole = connection, whole
@@ -281,8 +376,8 @@ class _LeftOut:
             self._count(columns)
             raise LogError(
                 self.whole.name,
-                f"cells are missing: {self._columns()} in {self.num_rows:,} rows ({self._rows()}); correct them, or "
-                "leave these rows out with --missing drop",
+                f"cells are missing{self._or_wrong()}: {self._columns()} in {self.num_rows:,} rows ({self._rows()}); "
+                "correct them, or leave these rows out with --missing drop",
             )
 
     def drop(self, columns: dict[str, str]) -> None:
@@ -295,9 +390,13 @@ class _LeftOut:
         """Yield the sentence that says what was left out."""
         if self.dropped:
             yield (
-                f"{self.dropped:,} of {self.num_rows:,} rows were left out for missing cells (--missing drop): "
+                f"{self.dropped:,} of {self.num_rows:,} rows were left out for missing cells{self._or_wrong()} "
+                "(--missing drop): "
                 f"{self._columns()}; {self._rows()}"
             )
+
+    def _or_wrong(self) -> str:
+        return " or are no numbers" if "number_0" in self.whole.names else ""
 
     def _any(self, columns: dict[str, str]) -> str:
         return " OR ".join(map(is_missing, columns.values())) or "false"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qposterior.errors import InvalidInputError
+from qposterior.logs.binning import learn_bins
+from qposterior.logs.bins import Bins
 from qposterior.logs.columns import LABELS, ColumnNames, Columns, LogError, canonical_label, folded, numbered, quoted
 from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
 from qposterior.logs.relations import BETWEEN, AllColumns, Relation, connected, relation_of_file, relation_of_table
+from qposterior.logs.sample import Sample, binned, sample_of
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
 from qposterior.logs.sources import files_of, opened
 from qposterior.model.noise import SAME_READING
@@ -32,7 +35,7 @@ from qposterior.world.moments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import duckdb
 
@@ -81,6 +84,8 @@ class Log:
     num_gaps: int = 0  # rows that do not begin where the row before them in the same episode ended
     unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
     notes: list[str] = field(default_factory=list)  # how the rows of the last log were made of those of its files
+    bins: Bins | None = None  # the ranges of numbers that are its states, the finest of them
+    sample: Sample | None = None  # rows by which bins are judged
 
     @property
     def is_deterministic(self) -> bool:
@@ -212,11 +217,24 @@ class LogBuilder:
     def _read_all(self, connection: duckdb.DuckDBPyConnection, files: Sequence[Relation]) -> None:
         relations, self.log.notes = as_logs(connection, files, self.raw)
         self.log.unread = relations[0].unread
+        if self.raw.numeric is not None:
+            relations = self._in_bins(connection, relations)
         for relation in relations:
             with closing(scan(connection, relation)) as scanned:
                 for rows in scanned:
                     self._add(rows, relation)
             self._before = (-1, None, True, -1)  # nothing in one file follows what stands in another
+
+    def _in_bins(self, connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> list[Relation]:
+        """Return the relations with bins for states, learned from a sample of all rows unless they are known."""
+        log, numeric = self.log, self.raw.numeric
+        assert numeric is not None
+        sample = sample_of(connection, replace(relations[0], table="raw"), self.raw)
+        if log.states and (log.bins is None or log.bins.columns != numeric.columns):
+            raise LogError(relations[0].name, "the earlier log has other states than bins of these columns")
+        log.bins = log.bins or learn_bins(sample, numeric)
+        log.sample = sample if log.sample is None else log.sample.with_rows_of(sample)
+        return [binned(relation, log.bins) for relation in relations]
 
     def _add(self, rows: Rows, relation: Relation) -> None:
         if rows.labels is not self._texts:  # each relation numbers its texts anew
@@ -224,7 +242,7 @@ class LogBuilder:
         codes = []
         for code in range(len(self._codes), int(rows.code.max()) + 1):  # labels are numbered in the order of the file
             try:
-                codes.append(self._code(rows.labels[code]))
+                codes.append(self._code(rows.labels[code], relation.words))
             except InvalidInputError as error:
                 raise relation.error(str(error), int(rows.line[np.argmax(rows.code == code)])) from None
         self._codes = np.concatenate([self._codes, np.array(codes, dtype=np.int64).reshape(-1, 4)])
@@ -240,28 +258,31 @@ class LogBuilder:
         self._count_contexts(np.stack([came_from, pair, following], axis=1)[~begins], rows.weight[~begins])
         self.log.num_rows += rows.code.size
 
-    def _code(self, labels: str) -> tuple[int, int, int, int]:
-        """Return the codes of a row's labels, new ones numbered in the order of the file."""
+    def _code(self, labels: str, words: dict[str, str]) -> tuple[int, int, int, int]:
+        """Return the codes of a row's labels, new ones numbered in the order of the file.
+
+        `words` are the labels of states that are given as something else.
+        """
         if len(labels) > LONGEST_LABELS:
             raise InvalidInputError(f"the labels have more than {LONGEST_LABELS} characters; give short names")
         cells = labels.split(BETWEEN)
         if len(cells) != len(LABELS):
             raise InvalidInputError("a label has a control character; give it a printable name")
-        label_of = dict(zip(LABELS, map(canonical_label, cells), strict=True))
+        label_of = {name: words.get(cell) or canonical_label(cell) for name, cell in zip(LABELS, cells, strict=True)}
         for name, label in label_of.items():
             if not label.isprintable() or not label:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
                 hint = "" if label else ", or leave such rows out with --missing drop"
                 raise InvalidInputError(f"{name} {what}; give every {name} a printable name{hint}")
-        state = self._numbered("state", label_of["state"])
+        state = self._numbered("state", label_of["state"], words.values())
         action = self._numbered("action", label_of["action"])
-        following = self._numbered("state", label_of["next_state"])
+        following = self._numbered("state", label_of["next_state"], words.values())
         pair = self._pair_code.setdefault((state, action), len(self._pair_code))
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
 
-    def _numbered(self, kind: str, label: str) -> int:
-        """Return the code of a label, as it was spelt first where slips are taken for one label."""
-        if self.raw.normalise:
+    def _numbered(self, kind: str, label: str, words: Collection[str] = ()) -> int:
+        """Return the code of a label, as it was spelt first where slips are taken for one; our own words stay."""
+        if self.raw.normalise and label not in words:
             first = self._spelt[kind].setdefault(folded(label), label)
             if first != label:
                 self.respelt[label] = first

@@ -48,6 +48,7 @@ class Relation:
     text: TextFile | None = None
     header: list[str]  # every column of the log
     is_cost: bool = False  # rewards count with the other sign
+    words: dict[str, str] = field(default_factory=dict)  # labels of states that stand for others: those of bins
     starts: tuple[tuple[int, object], ...] = ()  # of rows joined from files: how many lie before each, and its name
 
     @property
@@ -83,10 +84,10 @@ class Relation:
             yield f"{self.number('weight')} AS weight"
         yield from (name for name in ("line", "begins") if name in self.places)
         if "terminated" in self.names:
-            word = f"lower({self._trimmed('terminated')})"
+            word = f"lower({self.trimmed('terminated')})"
             yield f"CASE WHEN {word} IN {TRUE} THEN 1 WHEN {word} IN {FALSE} THEN 0 ELSE 2 END AS terminated"
         if "episode" in self.names:
-            name = self._trimmed("episode")  # only ever compared with the row before
+            name = self.trimmed("episode")  # only ever compared with the row before
             yield f"encode(CASE WHEN strlen({name}) > 100 THEN md5({name}) ELSE {name} END) AS episode"
         if self.text is not None:
             yield f"{self.is_ragged} AS is_ragged"
@@ -99,7 +100,8 @@ class Relation:
         size = len(self.text.header)
         return f"(c{size - 1} IS NULL OR c{size} IS NOT NULL)"
 
-    def _trimmed(self, name: str) -> str:
+    def trimmed(self, name: str) -> str:
+        """Return the text of a cell without blanks around it."""
         return f"trim(coalesce({self.places[name]}::VARCHAR, ''), ' \t')"
 
     def label(self, name: str) -> str:

@@ -23,7 +23,7 @@ RISK = "What the recommended policy is best at: its mean value, or that of the w
 CAUTIOUS = "Leave the usual action of a state only where another is better with probability P, such as 0.95."
 ACTIONS = """seen: those tried in the state; all: also those tried elsewhere, predicted and never recommended. all for
 method model, else seen."""
-READING = ("sql", "next_from", "outcome", "cost", "missing", "normalise")
+READING = ("sql", "next_from", "outcome", "cost", "missing", "normalise", "numeric")
 """The settings that say how rows become those of a log."""
 
 NEXT_FROM = """Build next_state and the ends of episodes: the rows of each ID follow each other in the order of ORDER
@@ -32,6 +32,8 @@ SQL = "Read the rows that one SELECT over the table log returns: the rows of the
 OUTCOME = "With --next-from: the column that says in the last row of each ID how it ended."
 MISSING = "Rows with missing cells (empty, NA, null, …): leave them out, or fail and say where they are."
 NORMALISE = "Take labels that differ only in case or blanks for one."
+NUMERIC = """States are bins of the numbers in these columns, cut where it matters; the next ones stand in next_COLUMN,
+…, or --next-from builds them. Needs the extra numeric."""
 PRIOR = """model:alike=… (method model), gaussian:scale=… or bounded:upper=… (method q); chosen unless given."""
 
 
@@ -61,6 +63,7 @@ class FitSettings:
     cost: bool = setting(False, "Rewards are costs: the smaller the better.")
     missing: str | None = setting(None, MISSING, called="what is done with missing cells", choices=("drop", "fail"))
     normalise: bool = setting(False, NORMALISE)
+    numeric: str | None = setting(None, NUMERIC, metavar="COLUMN,…")
 
     def __post_init__(self) -> None:
         from qposterior.checks import check_list, check_type, shown
@@ -90,11 +93,13 @@ class FitSettings:
             raise InvalidInputError(f'this noise is for method "q", not for {method!r}; leave one of them out')
         if method == "q" and (self.risk != "mean" or self.cautious is not None):
             raise InvalidInputError('risk and cautious need draws of the model; leave method="q" out')
+        if method == "q" and self.numeric is not None:
+            raise InvalidInputError('numeric states need draws of the model; leave method="q" out')
 
     @property
     def raw(self) -> RawRows:
         """How rows become those of a log."""
-        from qposterior.logs.raw import RawRows
+        from qposterior.logs.raw import Numeric, RawRows
 
         return RawRows.parse(
             self.next_from,
@@ -103,6 +108,7 @@ class FitSettings:
             missing=self.missing,
             normalise=self.normalise,
             sql=self.sql,
+            numeric=Numeric.parse(self.numeric, discount=self.discount, seed=self.seed),
         )
 
     @property

@@ -23,6 +23,7 @@ from qposterior.logs.words import (
 )
 from qposterior.report.figures import to_png
 from qposterior.report.fit_figures import state_figures, value_figures
+from qposterior.report.fit_map import action_map
 from qposterior.report.page import shortened, write_page
 from qposterior.world.arrays import sum_by
 
@@ -90,6 +91,7 @@ def _answer(fit: Fit) -> dict[str, Any]:
         "states": _states(fit),
         "more": fit.table["state"].nunique() - MOST_STATES,
         "has_untried": bool((fit.table["count"] == 0).any()),
+        "map": action_map(fit),
         "pictures": _as_pictures(state_figures(fit)),
         "trials": _trials(fit),
     }

@@ -27,7 +27,7 @@ BLOCK = 1 << 20
 """Bytes of a file that are copied in one go."""
 
 LONGEST_NAME = 80
-FLAGS, CHOICES = ("cost", "normalise"), ("outcome", "missing")
+FLAGS, CHOICES = ("cost", "normalise"), ("outcome", "missing", "numeric")
 
 
 def make_app(home: Path, answer: Path | None = None) -> Starlette:
