@@ -18,6 +18,8 @@ EXACT, POLYTOPE, HMC, TEMPERING, DIAGNOSTICS = (
     f"inference/{name}.py" for name in ("exact", "polytope_gaussian", "hmc", "tempering", "diagnostics")
 )
 TARGET, RECORDS, CROSS_CHECK = "model/target.py", "inference/records.py", "inference/cross_check.py"
+FEEDBACK, EXCHANGE = "inference/feedback.py", "model/kernels/exchange.py"
+FEEDBACK_TESTS = "tests/statistics/test_feedback.py::"
 DENSITIES = "tests/algebra/test_densities.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
 SOLVE = "tests/algebra/test_bellman_solve.py::"
@@ -328,7 +330,7 @@ MUTATIONS = [
     Mutation(TARGET, "if not (columns < 0).any() or", "if True or", TRUST + "test_modes_of_values_that_were_seen_roughly_are_found"),
     Mutation("model/starts.py", "return self._steer(moved, wanted, rng)", "return moved", TRUST + "test_modes_that_values_further_on_decide_are_found[hmc]"),
     Mutation(CHARTS, "if data.point_value.size and row.size:", "if False:", TRUST + "test_heavy_tails_have_modes_at_their_readings"),
-    Mutation(CROSS_CHECK, "stray = scout(target, visited, rng, SCOUTING)", "stray = 0", TRUST + "test_modes_that_values_further_on_decide_are_found[smc]"),
+    Mutation(CROSS_CHECK, "stray = scout(target, visited, rng, replace(SCOUTING, exchange=exchange))", "stray = 0", TRUST + "test_modes_that_values_further_on_decide_are_found[smc]"),
     Mutation("inference/trust.py", "if length < 8:", "if False:", TRUST + "test_too_few_draws_are_never_trusted"),
     Mutation("model/noise.py", "deviation += gap**2 * count * weight", "deviation += 0.0 * gap**2 * count * weight", WEIGHTS + "test_annealed_readings_keep_their_deviation_beside_a_large_mean"),
     Mutation("inference/exact.py", "np.sqrt(readings.data.num_readings)", "np.sqrt(seen.count[self.pairs])", WEIGHTS + "test_a_repeated_deterministic_reward_counts_once_by_every_method"),
@@ -386,6 +388,7 @@ MUTATIONS = [
     Mutation("serve/local.py", 'if headers.get("host") not in self.hosts:', "if False:", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "if total > self.most_bytes else message", "if False else message", SERVE + "test_an_upload_that_lies_about_its_length_is_cut_off"),
+    Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
 ]  # fmt: skip
 
 
