@@ -389,6 +389,8 @@ MUTATIONS = [
     Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "if total > self.most_bytes else message", "if False else message", SERVE + "test_an_upload_that_lies_about_its_length_is_cut_off"),
     Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
+    Mutation(FEEDBACK, "TARGET_ACCEPTANCE = 0.9", "TARGET_ACCEPTANCE = 0.8", FEEDBACK_TESTS + "test_steps_fit_the_narrowest_of_several_modes"),
+    Mutation(FEEDBACK, "target.parts.prior_data.wall == NO_WALL and ", "", FEEDBACK_TESTS + "test_walls_are_kept_at_every_feedback"),
 ]  # fmt: skip
 
 

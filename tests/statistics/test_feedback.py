@@ -236,9 +236,17 @@ def test_feedback_tempering_agrees_with_exact(shape):
     assert chains.diagnostics["round_trips"] >= 100
 
 
+def test_steps_fit_the_narrowest_of_several_modes():
+    """Tuned to 0.8, as other chains are, 4 % of the trajectories diverge with these seeds and the answer is flagged."""
+    target = BellmanTarget(multimodal_problems()["chain 6"][1], NARROW, Tolerance())
+    for seed in (100, 103):
+        found = run_feedback(target, np.random.default_rng(seed)).diagnostics
+        assert found["divergences"] < 0.005 * found["draws"]
+
+
 @pytest.mark.parametrize("name", ["hard wall", "soft wall"])
 def test_walls_are_kept_at_every_feedback(name):
-    """Against weighted draws; a hard wall cuts mass off that its density is not normalised by: no evidence."""
+    """Against weighted draws; a wall takes mass away that its density is not normalised by: no evidence."""
     _, seen = random_problem("acyclic", 2, num_states=4)
     prior, rng = PRIORS[name], np.random.default_rng(5)
     target = BellmanTarget(seen, prior, Tolerance())
@@ -250,7 +258,7 @@ def test_walls_are_kept_at_every_feedback(name):
     post = quietly(seen, prior=prior, method="tempering", particles=4000, seed=1)
     pairs = seen.space.pair_state, seen.space.pair_action
     assert np.abs(post.prob_optimal_table()[pairs] - expected).max() < 0.08  # 400 effective draws: 3.2 errors, as above
-    assert np.isnan(post.log_evidence) == (name == "hard wall")
+    assert np.isnan(post.log_evidence)
 
 
 def test_stepping_stones_of_normal_gains_have_the_closed_form():
