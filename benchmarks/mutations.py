@@ -18,6 +18,8 @@ EXACT, POLYTOPE, HMC, TEMPERING, DIAGNOSTICS = (
     f"inference/{name}.py" for name in ("exact", "polytope_gaussian", "hmc", "tempering", "diagnostics")
 )
 TARGET, RECORDS, CROSS_CHECK = "model/target.py", "inference/records.py", "inference/cross_check.py"
+FEEDBACK, EXCHANGE = "inference/feedback.py", "model/kernels/exchange.py"
+FEEDBACK_TESTS = "tests/statistics/test_feedback.py::"
 DENSITIES = "tests/algebra/test_densities.py::"
 PARTS = "tests/algebra/test_parts.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
@@ -393,6 +395,9 @@ MUTATIONS = [
     Mutation("serve/local.py", 'if headers.get("host") not in self.hosts:', "if False:", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "if total > self.most_bytes else message", "if False else message", SERVE + "test_an_upload_that_lies_about_its_length_is_cut_off"),
+    Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
+    Mutation(FEEDBACK, "TARGET_ACCEPTANCE = 0.9", "TARGET_ACCEPTANCE = 0.8", FEEDBACK_TESTS + "test_steps_fit_the_narrowest_of_several_modes"),
+    Mutation(FEEDBACK, "target.parts.prior_data.wall == NO_WALL and ", "", FEEDBACK_TESTS + "test_walls_are_kept_at_every_feedback"),
 ]  # fmt: skip
 
 
