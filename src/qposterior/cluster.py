@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -48,7 +49,10 @@ def cluster_results(
             stack.enter_context(environment(ONE_THREAD))
             address = stack.enter_context(
                 distributed.LocalCluster(
-                    n_workers=workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None
+                    n_workers=workers or os.cpu_count(),
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                    silence_logs=logging.CRITICAL,  # an error of a task comes back, and is said once
                 )
             )
         try:

@@ -47,7 +47,7 @@ class Check:
 
 def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post, chosen)]
+    checks: list[Check | None] = [_sampler(post, chosen), _guessed_ends(log)]
     if chosen.method == "q":
         checks.append(_free_loop(chosen, post))
     else:
@@ -83,6 +83,18 @@ def _sampler(post: Posterior, chosen: LogProblem) -> Check:
             f"what may help: {', or '.join(advice)}"
         )
     return Check(name="computation", fits=post.trusted, note=note)
+
+
+def _guessed_ends(log: Log) -> Check | None:
+    """Was it told where episodes end?"""
+    if not log.guessed_ends:
+        return None
+    note = (
+        f"nothing says where episodes end, so the last row of each of {log.guessed_ends:,} records was taken for an "
+        "end: if the records only stop, all values are wrong, often by far; say --ends last if they end there, --ends "
+        "none if they stop, or name the column that tells (--outcome, --column terminated=)"
+    )
+    return Check(name="records", fits=False, note=note)
 
 
 def _left_out(post: Posterior) -> Check | None:

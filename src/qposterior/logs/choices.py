@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,9 @@ from qposterior.world.structure import steps_to
 UNKNOWN_ACTION = "(nothing tried)"
 MOST_NAMED = 8
 """Columns that were not read, by name in a sentence."""
+
+STAND_INS = ("-", "--", "?", ".", "unknown", "missing", "undefined", "notavailable", "k.a.", "tbd")
+"""What may stand for a cell that says nothing, folded; a label like any other unless one says so."""
 
 METHOD_WORDS = {
     "model": "rewards and transitions are learned, the actions of a state by comparison with each other, and each draw "
@@ -79,6 +83,8 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProbl
         *log.notes,
         *_slips("states", log.states),
         *_slips("actions", log.actions),
+        *_stand_ins("states", log.states),
+        *_stand_ins("actions", log.actions),
         *_gaps(log),
         *_unread_columns(log),
     ]
@@ -143,12 +149,28 @@ def _slips(kind: str, labels: list[str]) -> Iterator[str]:
             )
 
 
+def _stand_ins(kind: str, labels: list[str]) -> Iterator[str]:
+    """Yield a warning of labels that say that there is none."""
+    found = [label for label in labels if folded(label) in STAND_INS]
+    if found:
+        names = ", ".join(map(quoted, found))
+        yield (
+            f"the {kind} {names} were read as labels like any other: if they stand for missing cells, leave such rows "
+            f"out with --missing drop --na {shlex.quote(','.join(found))}"
+        )
+
+
 def _gaps(log: Log) -> Iterator[str]:
     """Yield a warning of rows that are not where the row before them led."""
     if log.num_gaps:
         yield (
             f"{log.num_gaps:,} rows begin elsewhere than the row before them ended, in the same episode: each counts "
             "as the start of another; are rows missing or out of order?"
+        )
+    if log.num_returns:
+        yield (
+            f"{log.num_returns:,} rows go on with an episode after rows of others: each counts as the start of another "
+            "episode; order the rows by episode, or let --next-from ID,ORDER build their successors"
         )
 
 

@@ -133,4 +133,6 @@ HINTS = {
 def missing_column(path: object, header: list[str], name: str, remedy: str) -> LogError:
     """Return the error that there is no such column, with those that there are."""
     known = ", ".join(column if len(column) <= 40 else column[:39] + "…" for column in header[:12])
+    if len(header) == 1 and not header[0].replace("_", "").replace(" ", "").isalnum():
+        remedy = "only one column was found: cells are separated by commas, semicolons or tabs"
     return LogError(path, f"there is no column {quoted(name)} (columns are {known}); {remedy}", 1)

@@ -16,7 +16,7 @@ from qposterior.errors import InvalidInputError, unknown_name
 from qposterior.logs.bins import Bins, parse_state
 from qposterior.logs.checks import check_fit
 from qposterior.logs.choices import choose
-from qposterior.logs.columns import canonical_label, numbered
+from qposterior.logs.columns import canonical_label, folded, numbered
 from qposterior.logs.fit import Fit, draw_posterior, with_bands
 from qposterior.logs.join import as_shown
 from qposterior.logs.read import Log
@@ -247,6 +247,8 @@ def log_from_dict(stored: dict[str, Any]) -> Log:
         num_rows=_number_of_rows(stored["num_rows"]),
         num_episodes=_number_of_rows(stored["num_episodes"]),
         num_gaps=_number_of_rows(stored.get("num_gaps", 0)),
+        num_returns=_number_of_rows(stored.get("num_returns", 0)),
+        guessed_ends=_number_of_rows(stored.get("guessed_ends", 0)),
         unread=list(map(str, stored.get("unread", []))),
         notes=list(map(str, stored.get("notes", []))),
         bins=bins,
@@ -343,6 +345,8 @@ class Policy:
             raise InvalidInputError(
                 "this fit has no policy: its computation has not settled (its page says what helps)"
             )
+        if label not in self._state and len(alike := [own for own in self._state if folded(own) == folded(label)]) == 1:
+            label = alike[0]  # case and blanks tell no two states apart
         if label not in self._state:
             raise unknown_name("state", label, self._state)
         if label not in self._answer["policy"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shlex
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,8 +18,8 @@ from qposterior.logs.columns import Columns, LogError, folded
 from qposterior.logs.join import as_shown
 from qposterior.logs.raw import is_missing, is_time
 from qposterior.logs.read import Log, read_log, relations_of
-from qposterior.logs.relations import AllColumns, Relation, connected
-from qposterior.logs.settings import FitSettings
+from qposterior.logs.relations import AllColumns, Relation, connected, union_of
+from qposterior.logs.settings import READING, FitSettings
 from qposterior.world.arrays import IntArray, sum_by
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ MANY_NUMBERS = 50
 NUM_EXAMPLES, LONGEST_EXAMPLE, MOST_LABELS = 3, 24, 8
 
 NAMES = {
-    "state": ("state", "status", "stage", "condition", "situation", "phase", "position"),
-    "action": ("action", "decision", "treatment", "arm", "choice", "intervention", "offer", "move"),
+    "state": ("state", "status", "stage", "condition", "situation", "phase", "position", "severity", "segment"),
+    "action": ("action", "decision", "treatment", "arm", "choice", "intervention", "offer", "move", "channel"),
     "reward": ("reward", "revenue", "profit", "gain", "payoff", "value", "return", "score", "cost", "costs", "price"),
     "next_state": ("nextstate", "newstate", "stateafter", "successor"),
 }
@@ -41,7 +42,7 @@ NAMES = {
 
 COSTS = ("cost", "costs", "price", "expense")
 IDS = ("id", "episode", "patient", "customer", "user", "machine", "case", "session", "subject", "client", "unit")
-OUTCOMES = ("outcome", "closed", "discharged", "ended", "result")
+OUTCOMES = ("outcome", "closed", "discharged", "discharge", "disposition", "ended", "result")
 ORDERS = ("timestamp", "time", "date", "datetime", "when", "step", "t", "day", "week", "visit", "seq", "order")
 
 
@@ -67,6 +68,12 @@ class Guess:
     def options(self) -> list[str]:
         """The options of the command line that say so."""
         return options_of(self.columns, self.settings)
+
+    def with_given(self, columns: Columns, settings: FitSettings) -> Guess:
+        """Return the guess with what the user has said in place of what was guessed of it."""
+        named = {name: theirs for name, theirs in asdict(columns).items() if theirs != name}
+        said = {name: value for name in READING if (value := getattr(settings, name))}
+        return Guess(columns=self.columns | named, settings=self.settings | said)
 
 
 def options_of(columns: Mapping[str, str], settings: Mapping[str, Any]) -> list[str]:
@@ -121,7 +128,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
     with connected(path) as connection:
         relations = relations_of(connection, path, AllColumns())
         numbers = [_number_of_rows(connection, relation) for relation in relations]
-        facts = _columns(connection, relations[0])
+        facts = _columns(connection, union_of(relations))
     log, problem, notes = None, None, list[str]()
     try:
         log = read_log(path, columns=columns, raw=settings.raw)
@@ -137,7 +144,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
         log=log,
         problem=problem,
         notes=notes,
-        guess=_guess(facts) if log is None else None,
+        guess=_guess(facts).with_given(columns or Columns(), settings) if log is None else None,
     )
 
 
@@ -205,8 +212,8 @@ def _number_of_rows(connection: duckdb.DuckDBPyConnection, relation: Relation) -
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[ColumnFacts]:
-    """Return what is in each column of a file, in one scan."""
-    queries = []
+    """Return what is in each column of the files, in one scan."""
+    queries = ["count(*)"]
     for place in relation.places.values():
         text = f"trim({place}::VARCHAR, ' \t')"
         there = f"NOT {is_missing(text)}"
@@ -217,7 +224,9 @@ def _columns(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[
             f"bool_and(TRY_CAST({text} AS DOUBLE) IS NOT NULL) FILTER ({there})",
             f"bool_and({is_time(text)}) FILTER ({there})",
         ]
-    [numbers] = connection.execute(f"SELECT {', '.join(queries)} FROM {relation.table}", relation.parameters).fetchall()
+    [(num_rows, *numbers)] = connection.execute(
+        f"SELECT {', '.join(queries)} FROM {relation.table}", relation.parameters
+    ).fetchall()
     facts = []
     for j, name in enumerate(relation.places):
         missing, distinct, examples, are_numbers, are_times = numbers[5 * j : 5 * j + 5]
@@ -225,7 +234,7 @@ def _columns(connection: duckdb.DuckDBPyConnection, relation: Relation) -> list[
             ColumnFacts(
                 name=name,
                 kind="numbers" if are_numbers else "times" if are_times else "labels",
-                distinct=int(distinct),
+                distinct=min(int(distinct), num_rows - int(missing)),
                 missing=int(missing),
                 examples=[
                     one if len(one) <= LONGEST_EXAMPLE else f"{one[:LONGEST_EXAMPLE]}…" for one in examples or []
@@ -239,7 +248,7 @@ def _guess(columns: list[ColumnFacts]) -> Guess:
     """Return what the columns of a log are, as far as their names tell."""
 
     def called(names: tuple[str, ...], kinds: tuple[str, ...] = ("numbers", "times", "labels")) -> str | None:
-        plain = {column.name: folded(column.name) for column in columns if column.kind in kinds}
+        plain = {column.name: _words(column.name) for column in columns if column.kind in kinds}
         exact = [name for wanted in names for name, text in plain.items() if text.replace("_", "") == wanted]
         parts = [name for wanted in names for name, text in plain.items() if wanted in text.split("_")]
         return next(iter([*exact, *parts]), None)
@@ -247,7 +256,7 @@ def _guess(columns: list[ColumnFacts]) -> Guess:
     kinds = {"reward": ("numbers",)}
     ours = {name: called(names, kinds.get(name, ("labels", "numbers"))) for name, names in NAMES.items()}
     settings: dict[str, str | bool] = {}
-    if ours["reward"] is not None and set(folded(ours["reward"]).split("_")) & set(COSTS):
+    if ours["reward"] is not None and set(_words(ours["reward"]).split("_")) & set(COSTS):
         settings["cost"] = True
     if ours["next_state"] is None and (key := called(IDS)) is not None:
         times = [column.name for column in columns if column.kind == "times"]
@@ -264,6 +273,11 @@ def _guess(columns: list[ColumnFacts]) -> Guess:
             ours |= {"state": None, "next_state": None}
     named = {name: theirs for name, theirs in ours.items() if theirs is not None and theirs != name}
     return Guess(columns=named, settings=settings)
+
+
+def _words(name: str) -> str:
+    """Return the words of the name of a column, with `_` between them."""
+    return re.sub(r"[\W_]+", "_", name.strip()).casefold()
 
 
 def _many_numbers(columns: list[ColumnFacts]) -> list[str]:

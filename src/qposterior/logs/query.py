@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qposterior.logs.columns import ColumnNames, LogError
-from qposterior.logs.relations import Relation, quoted_name, relation_of_view
+from qposterior.logs.relations import Relation, relation_of_view, union_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,13 +22,8 @@ def answered(
     """
     import duckdb
 
-    name, first = relations[0].name, relations[0]
+    name, whole = relations[0].name, union_of(relations)
     for relation in relations:
-        if relation.header != first.header:
-            raise LogError(relation.name, f"has other columns than {first.name}; --sql takes files of one kind")
-    for number, relation in enumerate(relations):
-        into = "INSERT INTO log" if number else "CREATE TEMP TABLE log AS"
-        cells = ", ".join(f"{relation.places[column]} AS {quoted_name(column)}" for column in relation.header)
         ragged = f"SELECT count(*) FILTER ({relation.is_ragged}), count(*) FROM {relation.table}"
         [(wrong, num_rows)] = connection.execute(ragged, relation.parameters).fetchall()
         if wrong:
@@ -36,7 +31,7 @@ def answered(
             raise LogError(relation.name, f"{wrong:,} rows have not as many cells as the header, which has {size}")
         if relation.text is not None:
             relation.text.check_number_of_rows(num_rows)
-        connection.execute(f"{into} SELECT {cells} FROM {relation.table}", relation.parameters)
+    connection.execute(f"CREATE TEMP TABLE log AS SELECT * FROM {whole.table}", whole.parameters)
     for lock in ("enable_external_access = false", "lock_configuration = true"):
         connection.execute(f"SET {lock}")
     try:

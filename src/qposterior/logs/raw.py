@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from qposterior.errors import InvalidInputError
 from qposterior.logs.columns import LABELS, Columns, LogError, check_that_columns_differ, missing_column, quoted
-from qposterior.logs.relations import TRUE, Relation
+from qposterior.logs.relations import TRUE, Relation, quoted_name
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,12 +80,14 @@ class RawRows:
     cost: bool = False  # rewards are costs
     missing: str | None = None  # "drop" rows with missing cells, or "fail"; None: what is missing is met while reading
     normalise: bool = False  # labels that differ only in case or blanks are one
+    ends: str | None = None  # "last": the last row of each ends an episode; "none": records stop; None: as it seems
+    na: tuple[str, ...] = ()  # cells that say nothing, beside `MISSING`
     sql: str | None = None  # a SELECT over the table `log`, whose rows are read in place of those of the file
     numeric: Numeric | None = None  # numbers that are the state
 
     @classmethod
-    def parse(cls, next_from: str | None, **others: Any) -> RawRows:
-        """Return the same from ``"ID"`` or ``"ID,ORDER"``."""
+    def parse(cls, next_from: str | None, *, na: str | None = None, **others: Any) -> RawRows:
+        """Return the same from ``"ID"`` or ``"ID,ORDER"``, and from cells that say nothing, as in ``"-,?"``."""
         names = [] if next_from is None else [name.strip() for name in str(next_from).split(",")]
         if len(names) > 2 or not all(names):
             raise InvalidInputError(
@@ -93,7 +95,12 @@ class RawRows:
                 f"{quoted(str(next_from))}"
             )
         key, order = (*names, None, None)[:2]
-        raw = cls(key=key, order=order, **others)
+        cells = () if na is None else tuple(dict.fromkeys(cell.strip(" \t").lower() for cell in str(na).split(",")))
+        raw = cls(key=key, order=order, na=cells, **others)
+        if raw.ends is not None and (raw.key is None or raw.outcome is not None):
+            raise InvalidInputError(
+                "ends says what the last row of each ID is: give next_from=ID,ORDER too, and no outcome, which says it"
+            )
         if raw.outcome is not None and raw.key is None:
             raise InvalidInputError("an outcome stands in the last row of each individual: give next_from=ID,ORDER too")
         return raw
@@ -101,7 +108,7 @@ class RawRows:
     @property
     def is_plain(self) -> bool:
         """Whether rows are scanned as they stand."""
-        return self.key is None and self.missing is None and self.sql is None and self.numeric is None
+        return not (self.key or self.missing or self.na or self.sql or self.numeric)
 
     @property
     def built(self) -> tuple[str, ...]:
@@ -158,10 +165,17 @@ def _where_from(ours: str) -> str:
     return f"{option} takes columns of the log"
 
 
-def as_logs(
-    connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation], raw: RawRows
-) -> tuple[Sequence[Relation], list[str]]:
-    """Return what is scanned, one after the other, in place of the rows of files, and sentences that say what was done.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """What is scanned, one after the other, in place of the rows of files."""
+
+    relations: Sequence[Relation]
+    notes: list[str]  # what was done
+    guessed_ends: int = 0  # last rows that were taken for the end of an episode, of which nothing says so
+
+
+def as_logs(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation], raw: RawRows) -> Scanned:
+    """Return the rows of a log that those of files are made into.
 
     Files are joined where rows follow each other, and read one by one where they stand for themselves.
     """
@@ -171,18 +185,20 @@ def as_logs(
         relations = [replace(relation, is_cost=True) for relation in relations]
     if raw.sql is not None:
         notes.append(f"rows are those of a question (--sql): {' '.join(raw.sql.split())}")
-    if raw.key is None and raw.missing is None and raw.numeric is None:
-        return relations, notes
+    if not (raw.key or raw.missing or raw.na or raw.numeric):
+        return Scanned(relations=relations, notes=notes)
     whole = _joined(connection, relations, raw)
     needed = {name: column for name, column in NEEDED.items() if name in whole.names} | _here(raw)
     left_out = _LeftOut(connection, whole)
     left_out.check(needed | ({} if raw.key is not None else _there(raw)), may_be=raw.missing == "drop")
+    guessed_ends = 0
     if raw.key is not None:
         left_out.drop({name: needed[name] for name in ("key", "order") if name in needed})
-        notes += _follow(connection, whole, raw)
+        told, guessed_ends = _follow(connection, whole, raw)
+        notes += told
     # What a row led to is missing where the state of the next row is.
     left_out.drop({name: needed[name] for name in needed if name not in ("key", "order")} | _there(raw))
-    return _scanned(whole, raw), [*notes, *left_out.notes()]
+    return Scanned(relations=_scanned(whole, raw), notes=[*notes, *left_out.notes()], guessed_ends=guessed_ends)
 
 
 def _here(raw: RawRows) -> dict[str, str]:
@@ -229,6 +245,7 @@ def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]
             raise LogError(relation.name, f"has other columns than {first.name} ({differ}); give files of one kind")
         texts = {name: f"{place}::VARCHAR" for name, place in relation.places.items()}
         texts |= {name: relation.label(name) for name in LABELS if name in texts}
+        texts = {name: _unless_missing(text, raw) for name, text in texts.items()}
         cells = [f"{texts[name]} AS {NEEDED.get(name, name)}" for name in first.names if name not in raw.numbers]
         cells += _lists(relation, raw)
         line = f"row_number() OVER () + {before + relation.first_row - 1} AS line"
@@ -250,6 +267,12 @@ def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]
             relation.text.check_number_of_rows(num_rows)
         before += num_rows + relation.first_row - 1
     return replace(first, starts=tuple(starts))
+
+
+def _unless_missing(text: str, raw: RawRows) -> str:
+    """Return an expression that is NULL where a cell is one of those that say nothing here."""
+    cells = ", ".join("'" + cell.replace("'", "''") + "'" for cell in raw.na)
+    return f"CASE WHEN lower(trim({text}, ' \t')) NOT IN ({cells}) THEN {text} END" if cells else text
 
 
 def _scanned(whole: Relation, raw: RawRows) -> list[Relation]:
@@ -287,15 +310,22 @@ def is_missing(column: str) -> str:
 # -- successors --------------------------------------------------------------------------------------------------------
 
 
-def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows) -> Iterator[str]:
-    """Give each row its successor, whether its episode ends with it, and whether one begins; say what was done."""
+def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows) -> tuple[list[str], int]:
+    """Give each row its successor, whether its episode ends with it, and whether one begins.
+
+    Return what was done, in sentences, and how many ends were guessed.
+    """
     moment = "line" if raw.order is None else _moment(connection, whole)
     says_ends = "terminated" in whole.names
     ended = f"lower(trim(coalesce(terminated, ''), ' \t')) IN {TRUE}" if says_ends else "false"
-    told = "false" if raw.outcome is None else f"is_last AND NOT {is_missing('outcome')}"
+    if says_ends and raw.ends is not None:
+        raise LogError(whole.name, f"ends come from the column {quoted(whole.names['terminated'])}; leave --ends out")
+    has_outcome = "false" if raw.outcome is None else f"NOT {is_missing('outcome')}"
+    told = f"is_last AND {has_outcome}"
     [(num_keys,)] = connection.execute("SELECT count(DISTINCT whose) FROM raw").fetchall()
     # The rows of one individual may just stop. Those of many stop where their episodes end, if nothing else says so.
-    stops = "true" if num_keys > 1 and raw.outcome is None and not says_ends else "false"
+    is_guess = num_keys > 1 and raw.outcome is None and not says_ends and raw.ends is None
+    stops = str(is_guess or raw.ends == "last").lower()
     connection.execute(
         f"""CREATE TEMP TABLE ordered AS
         SELECT *, {ended} AS has_ended, whose AS episode, {moment} AS moment, row_number() OVER w AS place,
@@ -316,25 +346,34 @@ def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows
         FROM ordered"""
     )
     connection.execute("DROP TABLE ordered")
-    [(fewest, most, ties, cut)] = connection.execute(
-        """SELECT min(size), max(size), sum(ties)::BIGINT, sum(cut)::BIGINT FROM
-        (SELECT count(*) AS size, count(*) - count(DISTINCT moment) AS ties,
-                count(*) FILTER (is_last AND terminated = '0') AS cut FROM raw GROUP BY whose)"""
+    [(fewest, most, ties, copies, cut, early)] = connection.execute(
+        f"""SELECT min(size), max(size), sum(ties)::BIGINT, sum(copies)::BIGINT, sum(cut)::BIGINT, sum(early)::BIGINT
+        FROM (SELECT count(*) AS size, count(*) - count(DISTINCT moment) AS ties,
+                count(*) - count(DISTINCT (moment, state, action, reward)) AS copies,
+                count(*) FILTER (is_last AND terminated = '0') AS cut,
+                count(*) FILTER (NOT is_last AND {has_outcome}) AS early FROM raw GROUP BY whose)"""
     ).fetchall()
     connection.execute("DELETE FROM raw WHERE is_last AND terminated = '0'")
     key, order = quoted(whole.names["key"]), quoted(whole.names.get("order", ""))
     sizes = f"{fewest:,} rows each" if fewest == most else f"{fewest:,} to {most:,} rows each"
     by = "in the order of the file" if raw.order is None else f"in the order of {order}"
-    yield f"successors were built from the rows of each {key}, {by} (--next-from): {num_keys:,} of them, {sizes}"
+    notes = [f"successors were built from the rows of each {key}, {by} (--next-from): {num_keys:,} of them, {sizes}"]
     if raw.order is not None and ties:
-        yield f"{ties:,} rows have the same {order} as the row of their {key} before: these follow as in the file"
-    if stops == "true":
-        yield (
-            f"the last row of each {key} ends its episode, in a state called {END}; where the record only stops, mark "
-            "the true ends in a column terminated, or name the column of what came of it with --outcome"
+        exact = f", of which {copies:,} are exact copies (--sql 'SELECT DISTINCT * FROM log' leaves these out)"
+        notes.append(
+            f"{ties:,} rows have the same {order} as the row of their {key} before{exact if copies else ''}: these "
+            "follow as in the file"
         )
+    if early:
+        notes.append(
+            f"{early:,} rows have an outcome and are not the last of their {key}: it was not read there; are rows "
+            "in the right order?" + (" --next-from takes the column that orders them, too" if raw.order is None else "")
+        )
+    if stops == "true":
+        notes.append(f"the last row of each {key} ends its episode, in a state called {END}")
     if cut:
-        yield f"{_rows(cut)} left out: the last of a {key}, and nothing says what came next"
+        notes.append(f"{_rows(cut)} left out: the last of a {key}, and nothing says what came next")
+    return notes, num_keys if is_guess else 0
 
 
 def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
@@ -350,9 +389,11 @@ def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
     line, cell = connection.execute(
         f"SELECT line, {text} FROM raw ORDER BY {is_number} OR {is_moment}, {is_number}, line LIMIT 1"
     ).fetchall()[0]
+    name = quoted_name(whole.names["order"])
     raise whole.error(
         f"{whole.names['order']} must be a number in all rows, or a date or time such as 2024-03-01 or 2024-03-01 "
-        f"14:30:05 (one time zone, no offset, 24 hours), got {quoted(cell)}",
+        f"14:30:05 (one time zone, no offset, 24 hours), got {quoted(cell)}; to read others: --sql "
+        f"'SELECT * REPLACE (strptime({name}, $$%d.%m.%Y %H:%M$$) AS {name}) FROM log'",
         line,
     )
 

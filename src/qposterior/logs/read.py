@@ -35,12 +35,15 @@ from qposterior.world.moments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import duckdb
 
 MOST_CONTEXTS = 200_000
 """Distinct (state before, pair, successor) up to which the order of the Markov chain is checked."""
+
+MOST_EPISODES = 200_000
+"""Episodes of a file up to which it is noticed that rows of others stand between theirs."""
 
 MOMENTS = {
     "count": "count",
@@ -82,6 +85,8 @@ class Log:
     num_rows: int = 0
     num_episodes: int = 0
     num_gaps: int = 0  # rows that do not begin where the row before them in the same episode ended
+    num_returns: int = 0  # rows that go on with an episode after rows of others
+    guessed_ends: int = 0  # last rows that were taken for the end of an episode, of which nothing says so
     unread: list[str] = field(default_factory=list)  # columns of the last log that are none of ours
     notes: list[str] = field(default_factory=list)  # how the rows of the last log were made of those of its files
     bins: Bins | None = None  # the ranges of numbers that are its states, the finest of them
@@ -147,6 +152,7 @@ class LogBuilder:
         self._codes = np.empty((0, 4), dtype=np.int64)  # of each text of labels: state, successor, pair, move
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
         self._spelt = {kind: {folded(label): label for label in reversed(labels)} for kind, labels in self._labels()}
+        self._episode_names = set[bytes]()  # of this file, as long as there are not too many
         self._texts = list[str]()  # which the codes are of
         self.respelt: dict[str, str] = {}  # spelling → the one that it was taken for
 
@@ -191,6 +197,7 @@ class LogBuilder:
         )
         log.num_rows += other.num_rows
         log.num_gaps += other.num_gaps
+        log.num_returns += other.num_returns
 
     def built(self, name: object) -> Log:
         """Return the log; one without rows is refused."""
@@ -215,7 +222,9 @@ class LogBuilder:
         return log
 
     def _read_all(self, connection: duckdb.DuckDBPyConnection, files: Sequence[Relation]) -> None:
-        relations, self.log.notes = as_logs(connection, files, self.raw)
+        made = as_logs(connection, files, self.raw)
+        relations, self.log.notes = made.relations, made.notes
+        self.log.guessed_ends += made.guessed_ends
         self.log.unread = relations[0].unread
         if self.raw.numeric is not None:
             relations = self._in_bins(connection, relations)
@@ -224,6 +233,7 @@ class LogBuilder:
                 for rows in scanned:
                     self._add(rows, relation)
             self._before = (-1, None, True, -1)  # nothing in one file follows what stands in another
+            self._episode_names.clear()
 
     def _in_bins(self, connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> list[Relation]:
         """Return the relations with bins for states, learned from a sample of all rows unless they are known."""
@@ -330,7 +340,10 @@ class LogBuilder:
         goes_on = np.ones(state.size, dtype=bool)
         if episode is not None:
             same = last_episode == episode[0] and last_state >= 0
-            goes_on &= np.concatenate([[same], episode[1:] == episode[:-1]])
+            follows = np.concatenate([[same], episode[1:] == episode[:-1]])
+            goes_on &= follows
+            if rows.begins is None:
+                self._count_returns(episode[~follows])
         if ended is not None:
             goes_on &= ~np.concatenate([[last_ended], ended[:-1]])
         if episode is not None and rows.begins is None:
@@ -346,6 +359,14 @@ class LogBuilder:
             int(following[-1]),
         )
         return np.concatenate([[last_state], state[:-1]]), ~continues
+
+    def _count_returns(self, names: Iterable[bytes]) -> None:
+        """Count the episodes that are gone on with, of those that rows of others have come after."""
+        known = self._episode_names
+        if len(known) <= MOST_EPISODES:
+            for name in map(bytes, names):
+                self.log.num_returns += name in known
+                known.add(name)
 
     def _count_contexts(self, rows: IntArray, weight: FloatArray) -> None:
         """Count how often each transition was made after each state: rows of state before, pair and successor."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -221,6 +221,26 @@ def relation_of_view(
         places={ours: quoted_name(theirs) for ours, theirs in names.items()},
         kinds={ours: kinds[theirs] for ours, theirs in names.items()},
         header=list(kinds),
+    )
+
+
+def union_of(relations: Sequence[Relation]) -> Relation:
+    """Return the rows of several files, of all their columns, as one relation; what a file lacks is missing there."""
+    header = list(dict.fromkeys(name for relation in relations for name in relation.header))
+    parts = []
+    for relation in relations:
+        cells = ", ".join(f"{relation.places[name]} AS {quoted_name(name)}" for name in relation.header)
+        parts.append(f"SELECT {cells} FROM {relation.table}")
+    kinds = {name: kind for relation in reversed(relations) for name, kind in relation.kinds.items()}
+    return replace(
+        relations[0],
+        table=f"({' UNION ALL BY NAME '.join(parts)})",
+        parameters=[parameter for relation in relations for parameter in relation.parameters],
+        names={name: name for name in header},
+        places={name: quoted_name(name) for name in header},
+        kinds=kinds,
+        text=None,
+        header=header,
     )
 
 

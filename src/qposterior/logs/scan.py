@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.logs.columns import quoted
-from qposterior.logs.relations import Relation, too_many_cells
+from qposterior.logs.relations import Relation, quoted_name, too_many_cells
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ CHUNK = 250_000
 
 LARGEST = 1e100
 """Of rewards and weights: squares of what is beyond are not numbers any more."""
+
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 LONGEST_LABELS = 3000
 """Characters that the three labels of a row may have together."""
@@ -107,6 +111,16 @@ def _check(connection: duckdb.DuckDBPyConnection, relation: Relation, table: dic
             raise relation.error(_what_is_wrong(name, relation.names.get(name, ""), cells), line)
 
 
+def _remedy(cell: str, column: str) -> str:
+    """Return what helps where a cell is a number for people, or says that there is none."""
+    if DECIMAL_COMMA.fullmatch(cell.strip()):
+        name = quoted_name(column)
+        return f"""; for decimal commas: --sql 'SELECT * REPLACE (replace({name}, $$,$$, $$.$$) AS {name}) FROM log'"""
+    if cell.strip() and not any(character.isalnum() for character in cell):
+        return f"; where {quoted(cell)} stands for a missing cell: --missing drop --na {shlex.quote(cell.strip())}"
+    return ""
+
+
 def _what_is_wrong(name: str, theirs: str, cells: tuple[Any, ...]) -> str:
     if name == "is_ragged":
         number, most = sum(cell is not None for cell in cells), len(cells) - 1
@@ -117,7 +131,7 @@ def _what_is_wrong(name: str, theirs: str, cells: tuple[Any, ...]) -> str:
     try:
         value = float(cell.encode("ascii", "replace").replace(b"_", b"?"))  # float() would take more than we do
     except ValueError:
-        return f"{theirs} must be a number, got {quoted(cell)} (write it like -1.5 or 1e3)"
+        return f"{theirs} must be a number, got {quoted(cell)} (write it like -1.5 or 1e3{_remedy(cell, theirs)})"
     rule = "finite" if name == "reward" else "finite and 0 or more"
     if np.isfinite(value) and abs(value) > LARGEST:
         rule = f"at most {LARGEST:g} in size (choose a larger unit)"

@@ -23,13 +23,15 @@ RISK = "What the recommended policy is best at: its mean value, or that of the w
 CAUTIOUS = "Leave the usual action of a state only where another is better with probability P, such as 0.95."
 ACTIONS = """seen: those tried in the state; all: also those tried elsewhere, predicted and never recommended. all for
 method model, else seen."""
-READING = ("sql", "next_from", "outcome", "cost", "missing", "normalise", "numeric")
+READING = ("sql", "next_from", "outcome", "ends", "cost", "missing", "na", "normalise", "numeric")
 """The settings that say how rows become those of a log."""
 
 NEXT_FROM = """Build next_state and the ends of episodes: the rows of each ID follow each other in the order of ORDER
 (numbers, or times like 2024-03-01 14:30); without ORDER as in the file."""
 SQL = "Read the rows that one SELECT over the table log returns: the rows of the file, cells of a CSV as text."
 OUTCOME = "With --next-from: the column that says in the last row of each ID how it ended."
+ENDS = "With --next-from: whether an episode ends with the last row of each ID, or the record only stops there."
+NA = "With --missing: further cells that say nothing, such as '-,?,unknown'."
 MISSING = "Rows with missing cells (empty, NA, null, …): leave them out, or fail and say where they are."
 NORMALISE = "Take labels that differ only in case or blanks for one."
 NUMERIC = """States are bins of the numbers in these columns, cut where it matters; the next ones stand in next_COLUMN,
@@ -60,8 +62,10 @@ class FitSettings:
     next_from: str | None = setting(None, NEXT_FROM, flag="--next-from", metavar="ID[,ORDER]")
     sql: str | None = setting(None, SQL, metavar="SELECT")
     outcome: str | None = setting(None, OUTCOME, metavar="COLUMN")
+    ends: str | None = setting(None, ENDS, called="what the last row of each ID is", choices=("last", "none"))
     cost: bool = setting(False, "Rewards are costs: the smaller the better.")
     missing: str | None = setting(None, MISSING, called="what is done with missing cells", choices=("drop", "fail"))
+    na: str | None = setting(None, NA, metavar="CELL,…")
     normalise: bool = setting(False, NORMALISE)
     numeric: str | None = setting(None, NUMERIC, metavar="COLUMN,…")
 
@@ -105,7 +109,9 @@ class FitSettings:
             self.next_from,
             outcome=self.outcome,
             cost=self.cost,
+            ends=self.ends,
             missing=self.missing,
+            na=self.na,
             normalise=self.normalise,
             sql=self.sql,
             numeric=Numeric.parse(self.numeric, discount=self.discount, seed=self.seed),

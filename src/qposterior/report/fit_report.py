@@ -164,14 +164,13 @@ def _states(fit: Fit) -> list[dict[str, Any]]:
     for state, part in list(table.groupby("state", sort=False))[:MOST_STATES]:
         rows = [_action_row(row, policy, led_to) for row in part.to_dict(orient="records")]
         taken = next((row for row in rows if row["kind"] == "best"), rows[0])
-        rivals = sorted((row for row in rows if row is not taken), key=lambda row: -np.nan_to_num(row["prob_optimal"]))
+        rivals = sorted((row for row in rows if row is not taken), key=_rank)
         rival = rivals[0] if rivals else None
         shown.append(
             taken
             | {
                 "state": state,
                 "rows": rows,
-                "count": sum(row["count"] for row in rows),
                 "is_clear": taken["only_action"] or taken["prob_optimal"] >= CLEAR,
                 "rival": None if rival is None else rival["action"],
                 "rival_words": "" if rival is None else rival["prob_best"],
@@ -179,6 +178,11 @@ def _states(fit: Fit) -> list[dict[str, Any]]:
             }
         )
     return shown
+
+
+def _rank(row: dict[str, Any]) -> tuple[float, float]:
+    """Return what actions are ordered by: P(best) as it is shown, then the value."""
+    return -round(float(np.nan_to_num(row["prob_optimal"])), 2), -float(np.nan_to_num(row["mean"]))
 
 
 def _action_row(row: dict[Any, Any], policy: dict[str, str], led_to: dict[tuple[str, str], str]) -> dict[str, Any]:
