@@ -47,7 +47,7 @@ class Check:
 
 def check_fit(log: Log, chosen: LogProblem, post: Posterior) -> list[Check]:
     """Return the checks that apply to this log."""
-    checks: list[Check | None] = [_sampler(post, chosen), _guessed_ends(log)]
+    checks: list[Check | None] = [_sampler(post, chosen), guessed_ends(log)]
     if chosen.method == "q":
         checks.append(_free_loop(chosen, post))
     else:
@@ -85,7 +85,7 @@ def _sampler(post: Posterior, chosen: LogProblem) -> Check:
     return Check(name="computation", fits=post.trusted, note=note)
 
 
-def _guessed_ends(log: Log) -> Check | None:
+def guessed_ends(log: Log) -> Check | None:
     """Was it told where episodes end?"""
     if not log.guessed_ends:
         return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.checks import check_path
+from qposterior.logs.checks import guessed_ends
 from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, folded
 from qposterior.logs.join import as_shown
@@ -133,7 +134,9 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
     try:
         log = read_log(path, columns=columns, raw=settings.raw)
         log = as_shown(log)
-        notes = [*_too_many_states(facts, columns or Columns(), settings), *choose(log, settings, path=path).notes]
+        unsure = guessed_ends(log)
+        notes = [] if unsure is None else [unsure.note]
+        notes += [*_too_many_states(facts, columns or Columns(), settings), *choose(log, settings, path=path).notes]
     except LogError as error:
         problem = str(error)
     return Preview(

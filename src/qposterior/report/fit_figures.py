@@ -81,8 +81,10 @@ def intervals_figure(fit: Fit) -> Any:
     plt = import_pyplot()
     height = 1.2 + 0.3 * (min(len(table), 2 * MOST_LINES) + len(states))
     figure, axes = plt.subplots(figsize=(8.5, height))
-    # Room for the labels is fixed: they come from the log and may be of any length.
-    figure.subplots_adjust(left=0.33, right=0.98, top=1.0 - 0.2 / height, bottom=0.55 / height)
+    # Labels come from the log and may be of any length: they are cut, and have room for a letter's usual width.
+    names = [f"{row.state}: {row.action}" for row in table.itertuples()]
+    room = 0.04 + min(0.29, 0.0085 * max(map(len, names)))
+    figure.subplots_adjust(left=room, right=0.98, top=1.0 - 0.2 / height, bottom=0.55 / height)
     y, ticks = 0.0, []
     for state, part in table.groupby("state", sort=False):
         for row in part.to_dict(orient="records"):
