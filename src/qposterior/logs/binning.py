@@ -96,9 +96,15 @@ class FittedValues:
     """
 
     def __init__(
-        self, sample: Sample, discount: float, rng: np.random.Generator, *, after: FloatArray | None = None
+        self,
+        sample: Sample,
+        discount: float,
+        rng: np.random.Generator,
+        *,
+        after: FloatArray | None = None,
+        leaf: int = LEAF,
     ) -> None:
-        self.after = after
+        self.after, self.leaf = after, leaf
         self.discount = discount
         self.ranks = [np.unique(column) for column in sample.x.T]
         self.actions = np.unique(sample.action)
@@ -135,7 +141,7 @@ class FittedValues:
         from sklearn.ensemble import ExtraTreesRegressor
 
         self.forests = [
-            ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=int(rng.integers(2**31))).fit(
+            ExtraTreesRegressor(TREES, min_samples_leaf=self.leaf, random_state=int(rng.integers(2**31))).fit(
                 here[rows], target[rows]
             )
             for rows in self.of_action
