@@ -25,7 +25,7 @@ SIZES = (3000, 20_000)
 EPISODES, STATES, REPEATS, FEWEST = 20_000, 3000, 6, 15
 
 
-def judge(name: str, rows: int, seed: int) -> list[dict]:
+def judge(name: str, rows: int, seed: int, *, with_advantages: bool = True) -> list[dict]:
     """Return a record for each number that a fit reports: truth, and the interval with and without the band."""
     problem, rng = PROBLEMS[name], np.random.default_rng(10**6 + seed)
     log = problem.log(seed, rows).rename(columns={"unit": "episode"})
@@ -43,7 +43,7 @@ def judge(name: str, rows: int, seed: int) -> list[dict]:
         for what, draws in values.items():
             truth = float(returns[what].mean())
             records.append(record | {"what": what, "kind": kind, "truth": truth} | interval(draws))
-    return records + [record | one for one in advantages(fit, act, log, rng)]
+    return records + [record | one for one in (advantages(fit, act, log, rng) if with_advantages else ())]
 
 
 def interval(draws: np.ndarray) -> dict:

@@ -33,10 +33,10 @@ MORE_LIKELY = 0.5
 """P(best) of another action, in coarser or finer bins, from which on these advise otherwise."""
 
 LEFT_OPEN = 2.0
-"""By which the difference to finer bins, or to none, of the values of policies is multiplied. An error that falls by half
-where bins are twice as many is twice the difference to the finer ones, and as large as that to the coarser ones. Fitted
-values are learned from the same rows and smooth as well: in simulations they closed about half of the gap. Advantages
-needed no factor."""
+"""By which the difference to finer bins, or to none, of the values of policies is multiplied. An error that falls by
+half where bins are twice as many is twice the difference to the finer ones, and as large as that to the coarser ones.
+Fitted values are learned from the same rows and smooth as well: in simulations they closed about half of the gap.
+Advantages needed no factor."""
 
 LEAF = 3
 """Rows of the leaves of fitted values: what varies between them averages out over a bin."""
@@ -145,13 +145,13 @@ def aggregation_of(shown: Level, others: Sequence[Level], policies: Policies, lo
     own, *levels = (_of_level(shown, level, recommended, log) for level in (shown, *others))
     best = space.greedy(recommended)
     taken = np.where(space.is_goal[space.pair_state], 0, space.pair_index[space.pair_state, best[space.pair_state]])
-    compared = [*levels, *_without_bins(own, shown, recommended, log)]
+    compared = [own, *levels, *_without_bins(own, shown, recommended, log)]
 
     def band(number_fn: Callable[[Compared], Any], *, left_open: bool = False) -> Any:
         gaps = [np.abs(number_fn(one) - number_fn(own)) * (one.left_open if left_open else 1.0) for one in compared]
         return np.max(gaps, axis=0)
 
-    likely = np.max([one.prob_best for one in levels], axis=0)
+    likely = np.max([np.zeros(space.num_pairs), *(one.prob_best for one in levels)], axis=0)
     rivals = (likely > MORE_LIKELY) & (taken != np.arange(space.num_pairs)) & chosen.seen.observed
     return Aggregation(
         value=band(lambda one: one.q),
