@@ -20,7 +20,8 @@ from qposterior.logs.sample import Sample
 from qposterior.world.arrays import FloatArray, sum_by
 
 READINGS = 10
-"""Rows that the finest bin has at least of the half that bins are learned on, for each action; in a short log in all."""
+"""Rows, of the half that bins are learned on, that the finest bin has at least for each action, or in all in a short
+log."""
 
 MOST_SHOWN = 64
 FEWEST_SHOWN = 4
