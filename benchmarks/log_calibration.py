@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+import calibration_summary
 from case_calibration import judge_case
 from cases import CASES
 from families import FAMILIES, draw_problem, simulate
@@ -225,6 +226,8 @@ def main() -> None:
     results = chosen_results(options)
     if options.out:
         write_calibration_page(options.out, results, first_seed=options.first_seed, draws=options.draws)
+        if options.out.resolve() == calibration_summary.PAGE:
+            calibration_summary.main()
     print(summary_text(results))
 
 

@@ -18,7 +18,10 @@ EXACT, POLYTOPE, HMC, TEMPERING, DIAGNOSTICS = (
     f"inference/{name}.py" for name in ("exact", "polytope_gaussian", "hmc", "tempering", "diagnostics")
 )
 TARGET, RECORDS, CROSS_CHECK = "model/target.py", "inference/records.py", "inference/cross_check.py"
+FEEDBACK, EXCHANGE = "inference/feedback.py", "model/kernels/exchange.py"
+FEEDBACK_TESTS = "tests/statistics/test_feedback.py::"
 DENSITIES = "tests/algebra/test_densities.py::"
+PARTS = "tests/algebra/test_parts.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
 SOLVE = "tests/algebra/test_bellman_solve.py::"
 CHARTS, QUADRATURE, PLAIN_TESTS = "model/charts.py", "model/quadrature.py", "tests/algebra/test_plain.py::"
@@ -183,7 +186,8 @@ MUTATIONS = [
     Mutation(ONE_LOOK, "/ scale) ** 2 - np.log(scale)", "/ scale) ** 2", LOOK + "test_alone_pairs_have_the_prior_density_as_weight"),
     Mutation(ONE_LOOK, "after.log_likelihood(theta, log_scale) - before.log_likelihood(theta, log_scale)", "after.log_likelihood(theta, log_scale)", LOOK + "test_noisy_readings_arrive_in_parts"),
     Mutation("inference/smc/resampling.py", "(np.arange(num) + rng.random()) / num)", "(np.arange(num) + rng.random()) / (num + 1))", LOOK + "test_every_resampling_scheme_is_unbiased[systematic]"),
-    Mutation("agents/posterior_sampling.py", "self._rng.choice(particles.num, p=particles.weights)", "self._rng.choice(particles.num)", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
+    Mutation("inference/smc/sampler.py", "self.rng.choice(self.particles.num, p=self.particles.weights)", "self.rng.choice(self.particles.num)", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
+    Mutation(ONE_LOOK, "self.rng.choice(self._particles.num, p=self._particles.weights)", "self.rng.choice(self._particles.num)", LOOK + "test_policies_are_drawn_with_their_posterior_probability"),
     Mutation(HMC, '< proposed - density', '< density - proposed', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation(HMC, 'np.log(rng.random(density.size)) < proposed - density', 'np.full(density.size, True)', 'tests/statistics/test_uncertain.py::test_a_self_loop_with_unknown_odds_agrees_with_quadrature[1.0]'),
     Mutation('model/rows.py', '+ counts.successor)] += weight', '+ counts.successor)] += 0.5 * weight', 'tests/statistics/test_uncertain.py::test_rows_of_the_target_are_rows_and_follow_the_counts'),
@@ -255,15 +259,20 @@ MUTATIONS = [
     Mutation("logs/scan.py", "yield {name: column[:CHUNK]", "yield {name: column", "tests/algebra/test_log_files.py::test_the_same_sums_on_one_thread_and_on_two"),
     Mutation("logs/text.py", "if num_rows == self.num_lines - 1:", "if True:", "tests/algebra/test_log_files.py::test_a_blank_line_is_named_unless_the_file_ends_in_it"),
     Mutation("logs/text.py", "decoder.decode(block)", "pass", "tests/algebra/test_log_files.py::test_every_cell_is_utf_8_also_those_that_are_not_asked_for"),
-    Mutation("logs/choices.py", "\"\".join(label.split()).casefold()", "label.casefold()", "tests/algebra/test_log_files.py::test_labels_that_differ_only_in_case_or_blanks_are_warned_of"),
+    Mutation("logs/columns.py", "\"\".join(label.split()).casefold()", "label.casefold()", "tests/algebra/test_log_files.py::test_labels_that_differ_only_in_case_or_blanks_are_warned_of"),
+    Mutation("logs/read.py", "moments.put(pair, _moments_of(other))", "moments.put(slice(len(pair)), _moments_of(other))", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/read.py", "log.starts.get(int(states[code]), 0.0) + number", "number", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/read.py", "other.first_row[pair >= log.first_row.size]", "other.first_row[pair < log.first_row.size]", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/raw.py", "WHERE line > {start}{end})", "WHERE true)", PARTS + "test_nothing_in_one_file_follows_what_stands_in_another"),
+    Mutation("logs/parts.py", "builder.respelt |= respelt", "pass", PARTS + "test_a_cluster_gives_the_same_answer_and_says_what_it_did"),
     Mutation("logs/fit.py", "if kept < FEWEST or rounds < FEWEST", "if rounds < FEWEST", "tests/statistics/test_fit.py::test_a_log_that_is_too_large_to_draw_for_says_so"),
     Mutation("logs/fit.py", "MOST_KEPT // num_pairs", "MOST_KEPT", "tests/statistics/test_fit.py::test_a_log_that_is_too_large_to_draw_for_says_so"),
     Mutation("agents/rlsvi.py", "self.space.discount * rows.expect(value)", "rows.expect(value)", "tests/algebra/test_baselines.py::test_rlsvi_is_the_bayesian_regression"),
     Mutation("agents/ucbvi.py", "self.space.discount * rows.expect(value)", "rows.expect(value)", "tests/algebra/test_baselines.py::test_ucbvi_adds_the_hoeffding_bonus_and_clips_it"),
     Mutation("agents/r_max.py", "max(self.max_reward, 0.0)", "self.max_reward", "tests/algebra/test_baselines.py::test_r_max_stays_optimistic_where_everything_costs"),
     Mutation("agents/r_max.py", "        known = self.experience.count >= self.known_after\n        self._planned_for", "        known = self.experience.count > self.known_after\n        self._planned_for", "tests/algebra/test_baselines.py::test_r_max_knows_a_pair_after_as_many_looks_as_it_was_told"),
-    Mutation("agents/planning.py", "if bonus is None and np.array_equal", "if np.array_equal", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
-    Mutation("agents/planning.py", "bonus * _discounted_steps(space.discount, steps_to_go)", "bonus * steps_to_go", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
+    Mutation("model/kernels/planning.py", "is_stationary = not has_bonus", "is_stationary = True", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
+    Mutation("agents/planning.py", "_discounted_steps(space.discount, steps) for", "float(steps) for", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
     Mutation("agents/ucbvi.py", "max(abs(max_reward), 0.0 if min_reward is None else abs(min_reward))", "abs(max_reward)", "tests/algebra/test_baselines.py::test_ucbvi_keeps_a_bonus_where_the_best_mean_is_0"),
     Mutation("agents/ucbvi.py", "self.size * steps_left", "self.size * self.horizon", "tests/algebra/test_baselines.py::test_ucbvi_counts_the_steps_that_are_left"),
     Mutation("agents/q_learning.py", "self.learning_rate * (target - self.values[k])", "self.learning_rate * target", "tests/algebra/test_baselines.py::test_q_learning_moves_towards_the_target_and_dithers"),
@@ -329,7 +338,7 @@ MUTATIONS = [
     Mutation(TARGET, "if not (columns < 0).any() or", "if True or", TRUST + "test_modes_of_values_that_were_seen_roughly_are_found"),
     Mutation("model/starts.py", "return self._steer(moved, wanted, rng)", "return moved", TRUST + "test_modes_that_values_further_on_decide_are_found[hmc]"),
     Mutation(CHARTS, "if data.point_value.size and row.size:", "if False:", TRUST + "test_heavy_tails_have_modes_at_their_readings"),
-    Mutation(CROSS_CHECK, "stray = scout(target, visited, rng, SCOUTING)", "stray = 0", TRUST + "test_modes_that_values_further_on_decide_are_found[smc]"),
+    Mutation(CROSS_CHECK, "stray = scout(target, visited, rng, replace(SCOUTING, exchange=exchange))", "stray = 0", TRUST + "test_modes_that_values_further_on_decide_are_found[smc]"),
     Mutation("inference/trust.py", "if length < 8:", "if False:", TRUST + "test_too_few_draws_are_never_trusted"),
     Mutation("model/noise.py", "deviation += gap**2 * count * weight", "deviation += 0.0 * gap**2 * count * weight", WEIGHTS + "test_annealed_readings_keep_their_deviation_beside_a_large_mean"),
     Mutation("inference/exact.py", "np.sqrt(readings.data.num_readings)", "np.sqrt(seen.count[self.pairs])", WEIGHTS + "test_a_repeated_deterministic_reward_counts_once_by_every_method"),
@@ -395,6 +404,9 @@ MUTATIONS = [
     Mutation("serve/local.py", 'if headers.get("host") not in self.hosts:', "if False:", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "if total > self.most_bytes else message", "if False else message", SERVE + "test_an_upload_that_lies_about_its_length_is_cut_off"),
+    Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
+    Mutation(FEEDBACK, "TARGET_ACCEPTANCE = 0.9", "TARGET_ACCEPTANCE = 0.8", FEEDBACK_TESTS + "test_steps_fit_the_narrowest_of_several_modes"),
+    Mutation(FEEDBACK, "target.parts.prior_data.wall == NO_WALL and ", "", FEEDBACK_TESTS + "test_walls_are_kept_at_every_feedback"),
 ]  # fmt: skip
 
 

@@ -174,6 +174,22 @@ def deep_hub(losing=4, paying=1, gain=7.0, loss=16.0, pay=20.0):
     return mdp, qp.Experience.of_pairs(mdp, [*((s, 0) for s in range(hub)), (hub, 0), (hub, 1)])
 
 
+def diamonds(count=6):
+    """A hub of an untried action and a way whose every step has a twin: the same two rewards in the other order.
+
+    Values of twins are equal but for rounding, and which is larger changes with the last digit of what the way ends at.
+    """
+    goal, tried = 3 * count + 2, [(0, 1)]
+    edges = [(goal - 1, 0, goal, 1.0, 0.0), (0, 0, goal, 1.0, 0.0), (0, 1, 1, 1.0, -4.0)]
+    for hub in range(1, goal - 1, 3):
+        one, other, following = hub + 1, hub + 2, hub + 3
+        edges += [(hub, 0, one, 1.0, 0.1), (one, 0, following, 1.0, 0.7)]
+        edges += [(hub, 1, other, 1.0, 0.7), (other, 0, following, 1.0, 0.1)]
+        tried += [(hub, 0), (hub, 1), (one, 0), (other, 0)]
+    mdp = qp.FiniteMDP.from_edges(edges, goal=[goal])
+    return mdp, qp.Experience.of_pairs(mdp, tried)
+
+
 def rooms(options, *, losses, chain=()):
     """States that lead to a hub, each at a loss, and a chain of states into it: the MDP and what was seen of it.
 

@@ -167,3 +167,14 @@ def test_grids_are_drawn_as_grids_and_other_labels_on_a_circle():
     assert places[6][1] < -2.0
     circle = node_places(["new", "worn", "bad"])
     assert len({round(x * x + y * y, 6) for x, y in circle.values()}) == 1
+
+
+def test_how_often_such_intervals_were_right_is_a_click_away(page):
+    table = page.locator("#calibration table")
+    assert not table.is_visible()
+    page.locator("#calibration summary").click()
+    assert table.is_visible()
+    marked = [row for row in table.locator("tbody tr").all_inner_texts() if row.startswith("→")]
+    assert [row.split()[1] for row in marked] == ["5"]  # 12 readings a pair are more like 5 than like 30
+    assert "12 readings" in page.locator("#calibration").inner_text()
+    page.locator("#calibration summary").click()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import calibration_summary
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "stale_pages.py"
@@ -115,3 +118,10 @@ def test_the_commit_at_the_top_does_not_count_once_every_section_has_its_own(res
 def test_the_script_lists_pages_and_never_fails():
     listed = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True).stdout
     assert all(line.startswith("stale: docs/") for line in listed.splitlines()) or "no page" in listed
+
+
+def test_the_page_of_a_fit_says_what_was_counted_last():
+    assert json.loads(calibration_summary.SUMMARY.read_text()) == calibration_summary.summary_of(
+        calibration_summary.PAGE.read_text()
+    )
+    assert len(calibration_summary.summary_of(calibration_summary.PAGE.read_text())["readings"]) == 3

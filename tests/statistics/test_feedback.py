@@ -15,6 +15,7 @@ from problems import (
     SHAPES,
     competing_hub,
     deep_hub,
+    diamonds,
     log_determinant,
     multimodal_problems,
     random_problem,
@@ -168,6 +169,18 @@ def test_exchanges_are_their_own_inverse_and_keep_v_and_volume():
     assert done > 200
 
 
+def test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie():
+    """All are taken, and back; told apart by their last digits, three in four of these ways would change and refuse."""
+    target = BellmanTarget(diamonds()[1], NARROW, Tolerance())
+    x = target.initial(200, np.random.default_rng(1))
+    moved, _, taken = exchange(target, x, 0, 0)
+    back, _, again = exchange(target, moved, 0, 0)
+    assert taken.all()
+    assert again.all()
+    np.testing.assert_allclose(moved, x[:, ::-1] + [0.8, -0.8], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(back, x, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("make", [competing_hub, deep_hub, lambda: multimodal_problems()["near-tie 3"]])
 def test_exchanges_leave_the_posterior_as_it_is(make):
     """Independent draws by enumeration stay what they are after exchanges: z of P(optimal) and of means below 4.5."""
@@ -223,9 +236,17 @@ def test_feedback_tempering_agrees_with_exact(shape):
     assert chains.diagnostics["round_trips"] >= 100
 
 
+def test_steps_fit_the_narrowest_of_several_modes():
+    """Tuned to 0.8, as other chains are, 4 % of the trajectories diverge with these seeds and the answer is flagged."""
+    target = BellmanTarget(multimodal_problems()["chain 6"][1], NARROW, Tolerance())
+    for seed in (100, 103):
+        found = run_feedback(target, np.random.default_rng(seed)).diagnostics
+        assert found["divergences"] < 0.005 * found["draws"]
+
+
 @pytest.mark.parametrize("name", ["hard wall", "soft wall"])
 def test_walls_are_kept_at_every_feedback(name):
-    """Against weighted draws; a hard wall cuts mass off that its density is not normalised by: no evidence."""
+    """Against weighted draws; a wall takes mass away that its density is not normalised by: no evidence."""
     _, seen = random_problem("acyclic", 2, num_states=4)
     prior, rng = PRIORS[name], np.random.default_rng(5)
     target = BellmanTarget(seen, prior, Tolerance())
@@ -237,7 +258,7 @@ def test_walls_are_kept_at_every_feedback(name):
     post = quietly(seen, prior=prior, method="tempering", particles=4000, seed=1)
     pairs = seen.space.pair_state, seen.space.pair_action
     assert np.abs(post.prob_optimal_table()[pairs] - expected).max() < 0.08  # 400 effective draws: 3.2 errors, as above
-    assert np.isnan(post.log_evidence) == (name == "hard wall")
+    assert np.isnan(post.log_evidence)
 
 
 def test_stepping_stones_of_normal_gains_have_the_closed_form():

@@ -150,9 +150,11 @@ def test_smc_offline_is_the_same_code_and_gives_the_evidence():
             qp.posterior(seen, method="smc", **options)
 
 
-def test_policies_are_drawn_with_their_posterior_probability():
+@pytest.mark.parametrize("inference", ["one-look", "adaptive"])
+def test_policies_are_drawn_with_their_posterior_probability(inference):
     bandit = qp.make_environment("bandit", means=[0.0, 1.0])
-    agent = qp.PosteriorSamplingAgent(bandit.space, rewards="noisy", noise=Noise(scale=1.0), particles=200, seed=0)
+    told = {"rewards": "noisy", "noise": Noise(scale=1.0), "particles": 200, "seed": 0}
+    agent = qp.PosteriorSamplingAgent(bandit.space, **told, inference=inference)
     agent.begin_episode(0)
     skewed = np.linspace(0.0, 4.0, 200) * np.sign(
         agent.sampler.particles.parameters[:, 1] - agent.sampler.particles.parameters[:, 0]

@@ -18,6 +18,7 @@ from qposterior.cli.options import (
     settings_options,
 )
 from qposterior.cli.output import print_table
+from qposterior.cluster import ENGINES
 from qposterior.experiments.run_spec import RunSpec
 
 
@@ -35,7 +36,7 @@ from qposterior.experiments.run_spec import RunSpec
 @click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="How many seeds.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
 @settings_options(RunSpec, "episodes", "full", "timeout")
-@click.option("--engine", type=click.Choice(["local", "dask"]), default="local", show_default=True)
+@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True)
 @click.option("--scheduler", help="Address of a running Dask scheduler.")
 @click.option("--workers", type=click.IntRange(min=1), help="Workers on this machine (default: one a core).")
 @settings_options(

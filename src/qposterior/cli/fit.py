@@ -12,6 +12,7 @@ import click
 
 from qposterior.cli.options import parse_columns, parse_policies, parse_prior, settings_options
 from qposterior.cli.output import check_writable, json_path, print_table, unless_missing, write_json
+from qposterior.cluster import ENGINES
 from qposterior.logs.settings import READING, FitSettings
 from qposterior.progress import show_progress
 
@@ -22,6 +23,7 @@ MOST_ROWS = 40
 """Rows of the table on the terminal."""
 
 POLICY = "A policy of your own to value: CSV or Parquet; repeatable."
+ENGINE = "dask: the files of LOG are summed on a cluster, each where it lies."
 NOISES = click.Choice(["gaussian", "student", "laplace"])
 
 
@@ -34,6 +36,8 @@ NOISES = click.Choice(["gaussian", "student", "laplace"])
 @settings_options(FitSettings, prior=partial(parse_prior, also_of_models=True))
 @click.option("--column", "columns", multiple=True, callback=parse_columns, help="OURS=THEIRS, repeatable.")
 @settings_options(FitSettings, *READING, "particles", "seed")
+@click.option("--engine", type=click.Choice(ENGINES), default="local", show_default=True, help=ENGINE)
+@click.option("--scheduler", help="Address of a running Dask scheduler.")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the report (index.html), rows and draws.")
 @click.option("--update", type=click.Path(path_type=Path), help="Directory of an earlier fit to add this log to.")
 @click.option("--again", is_flag=True, help="With --update: count a log that has gone in already once more.")
@@ -41,7 +45,8 @@ NOISES = click.Choice(["gaussian", "student", "laplace"])
 @click.option("--json", "json_target", metavar="FILE|-", help="Write {settings, policies, rows, policy, diagnostics}.")
 @click.option("--xlsx", type=click.Path(path_type=Path), metavar="FILE", help="Write the answer as an Excel workbook.")
 def fit_command(log: Path, **options: Any) -> None:
-    """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, or a folder of these.
+    """Fit a LOG of decisions, a row per decision: CSV (comma, semicolon or tab; gzip) or Parquet, a folder of these, or
+    minari:NAME.
 
     Columns: state, action, reward, next_state, and where there are: terminated, episode, weight. Rows that have no
     next_state but an order (--next-from), costs, missing cells and slips in labels are read as they are: `qposterior
@@ -65,10 +70,10 @@ def fit_command(log: Path, **options: Any) -> None:
     answer or the new one, never a part of it.
     """
     from qposterior.errors import QPosteriorError
+    from qposterior.extra import import_extra
     from qposterior.logs.columns import Columns
     from qposterior.logs.files import add_source, check_folder, load_sums, save_fit
     from qposterior.logs.fit import fit
-    from qposterior.report.extra import import_extra
     from qposterior.report.fit_workbook import write_fit_workbook
     from qposterior.storage import locked
 
@@ -103,6 +108,8 @@ def fit_command(log: Path, **options: Any) -> None:
             settings=settings,
             before=before,
             policies=options["policies"],
+            engine=options["engine"],
+            scheduler=options["scheduler"],
             progress_fn=partial(_show_rounds if settings.chosen_method == "q" else _show_models, progress),
         )
         if out is not None:

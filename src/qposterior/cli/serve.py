@@ -29,8 +29,8 @@ def serve_command(answer: Path | None, port: int, most_mb: int) -> None:
       qposterior serve
       qposterior serve answer --port 9000
     """
+    from qposterior.extra import import_extra
     from qposterior.logs.files import holds_fit
-    from qposterior.report.extra import import_extra
 
     uvicorn = import_extra("uvicorn", "the local page", extra="serve")
     for name in ("starlette", "python_multipart"):

@@ -10,8 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import import_module
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from qposterior.agents.registry import AGENTS, find_agent
 from qposterior.checks import (
     check_callable,
-    check_choice,
     check_count,
     check_list,
     check_path,
@@ -29,7 +27,8 @@ from qposterior.checks import (
     shown,
     whole,
 )
-from qposterior.errors import InvalidInputError, MissingExtraError, QPosteriorError, unknown_name
+from qposterior.cluster import ONE_THREAD, check_engine, cluster_results, environment
+from qposterior.errors import InvalidInputError, QPosteriorError, unknown_name
 from qposterior.experiments.explore import Run, explore, named_world
 from qposterior.experiments.run_directory import SETTINGS_FILE, check_same_settings
 from qposterior.experiments.run_spec import RunSpec
@@ -43,14 +42,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
-ONE_THREAD = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-ONE_THREAD["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-
 Result = tuple[dict[str, Any], list[dict[str, Any]]]
 """The row of a run and the rows of its episodes."""
 
-NO_WORKERS_AFTER = 60
-"""Seconds within which a Dask scheduler must have a worker."""
 OUR_FILES = (SETTINGS_FILE, STORE_FILE, f"{STORE_FILE}-wal", f"{STORE_FILE}-shm", "lock")
 """What may stand in a folder before its record does, the last where an earlier version has locked it."""
 
@@ -204,13 +198,11 @@ def run_grid(
     progress_fn: Callable[[int, int, dict[str, Any]], None] | None = None,
 ) -> Comparison:
     """Run any list of runs into the store in `out`, as `compare` does; the last are started first."""
-    check_choice("engine", engine, ENGINES)
+    check_engine(engine, scheduler)
     if workers is not None:
         check_count("workers", workers)
     if progress_fn is not None:
         check_callable("progress_fn", progress_fn)
-    if scheduler is not None and engine != "dask":
-        raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
     folder = check_path("out", out)
     _check_folder(folder, resume=resume)
     with locked(folder, "comparison"):
@@ -309,7 +301,7 @@ def _local_results(specs: list[RunSpec], _scheduler: str | None, workers: int | 
         # In this very process, whose number of threads is settled: the variables would come too late.
         yield from map(run_one, reversed(specs))
         return
-    with _environment(ONE_THREAD), warnings.catch_warnings():
+    with environment(ONE_THREAD), warnings.catch_warnings():
         # A worker that has compiled a lot is replaced by a new one, which is nothing to warn of.
         warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
         # An interruption leaves tasks behind; they are run by --resume.
@@ -340,46 +332,7 @@ def _end_with(parent: int) -> None:
 
 
 def _dask_results(specs: list[RunSpec], scheduler: str | None, workers: int | None) -> Iterator[Result]:
-    try:
-        distributed = import_module("distributed")
-    except ImportError as error:
-        raise MissingExtraError('engine="dask"', "dask") from error
-    with ExitStack() as stack:
-        address: Any = scheduler
-        if scheduler is None:
-            stack.enter_context(_environment(ONE_THREAD))
-            address = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=workers or os.cpu_count(), threads_per_worker=1, dashboard_address=None
-                )
-            )
-        try:
-            client = stack.enter_context(distributed.Client(address))
-            client.wait_for_workers(1, timeout=NO_WORKERS_AFTER)
-        except (OSError, ValueError) as error:  # a timeout is an OSError
-            raise QPosteriorError(f"cannot use the Dask scheduler {address}: {error}") from error
-        futures = client.map(run_one, list(reversed(specs)), pure=False, retries=2)
-        try:
-            for future in distributed.as_completed(futures):
-                yield future.result()
-                future.release()
-        except (distributed.KilledWorker, CancelledError, OSError) as error:
-            raise QPosteriorError(f"the Dask cluster was lost: {' '.join(str(error).split())[:200]}; {KEPT}") from error
+    return cluster_results(run_one, specs[::-1], scheduler=scheduler, workers=workers, kept=KEPT)
 
 
 ENGINES: dict[str, Callable[..., Iterator[Result]]] = {"local": _local_results, "dask": _dask_results}
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes that are started meanwhile."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -22,6 +22,7 @@ from qposterior.inference.hmc import step as hmc_step
 from qposterior.inference.problem import Problem
 from qposterior.inference.smc.resampling import systematic
 from qposterior.inference.trust import FEWEST_TRIPS
+from qposterior.model.kernels.density import NO_WALL
 from qposterior.model.target import LogDensity, Target, draw_inside
 from qposterior.weighted_draws import Posterior
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
@@ -35,6 +36,9 @@ SCOUTS = 32
 
 TRIALS = 40
 """Trajectories by which the step of a rung is tuned."""
+
+TARGET_ACCEPTANCE = 0.9
+"""What it is tuned to: a step that fits the mean of several modes is too long for the narrowest of them."""
 
 WEIGHT_BEFORE = 5.0
 """Points that the variances of the last rung count as, beside those of this one."""
@@ -118,9 +122,9 @@ def run_feedback(
     """Place the rungs in a warm-up, freeze them, then run the chains; return those of β = 1.
 
     The evidence is that of stepping stones, Σ_r log E_r exp((β_{r−1} − β_r) gain), plus the log of the share of fresh
-    draws that fall into the support; it is left out for a prior with a hard wall, whose density is not normalised.
+    draws that fall into the support; it is left out for a prior with a wall, whose density is not normalised.
     """
-    settings = replace(settings or HMCSettings(warm_up=300), exchange=True)
+    settings = replace(settings or HMCSettings(warm_up=300, target_acceptance=TARGET_ACCEPTANCE), exchange=True)
     if not target.num_coordinates:
         return Chains.still(target.initial(settings.chains, rng))
     ladder, rungs, used = start(target, rng, settings)
@@ -154,7 +158,7 @@ def run_feedback(
         "round_trips": int(arrivals.sum()),
         "fresh_acceptance": float(np.sum(shares) / counts.iterations),
     }
-    if not np.isfinite(target.upper_walls).any() and facts["fresh_acceptance"] > 0.0:
+    if target.parts.prior_data.wall == NO_WALL and facts["fresh_acceptance"] > 0.0:
         facts |= stepping_stones(np.concatenate(gains), ladder.feedback)
         facts["log_evidence"] += np.log(facts["fresh_acceptance"])
     return chains.told(facts)

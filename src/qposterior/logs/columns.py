@@ -23,6 +23,10 @@ class LogError(InvalidInputError):
     def __init__(self, path: object, message: str, row: int | None = None) -> None:
         where = f"{path}" if row is None else f"{path}, row {row}"
         super().__init__(_one_line(f"{where}: {message}"))
+        self._given = path, message, row
+
+    def __reduce__(self) -> tuple[type[LogError], tuple[object, str, int | None]]:
+        return LogError, self._given  # so that it comes back whole from another process
 
 
 def _one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -21,7 +22,7 @@ from qposterior.logs.join import as_shown
 from qposterior.logs.read import Log
 from qposterior.logs.sample import Sample
 from qposterior.logs.settings import FitSettings
-from qposterior.logs.sources import files_of
+from qposterior.logs.sources import files_of, is_minari
 from qposterior.model.model_prior import ModelPrior
 from qposterior.model.noise import Noise
 from qposterior.model.prior import prior_from_dict, prior_to_dict
@@ -135,14 +136,19 @@ def add_source(sources: Sequence[dict[str, str]], path: Path, *, again: bool) ->
     """Return the files that have gone in with those of this log; one that had already is refused, unless again."""
     with_this = list(sources)
     for file in files_of(path):
-        if not file.is_file():  # reading it says what is wrong with it
+        if not file.is_file() and not is_minari(file):  # reading it says what is wrong with it
             continue
-        digest = file_digest(file)
+        digest = _digest(file)
         earlier = [source["name"] for source in with_this if source["sha256"] == digest]
         if earlier and not again:
             raise InvalidInputError(f"{file} has gone in already (as {earlier[0]}); pass --again to count it once more")
         with_this.append({"name": file.name, "sha256": digest})
     return with_this
+
+
+def _digest(file: Path) -> str:
+    """Return what tells a file from others; a Minari dataset never changes under its name, which has a version."""
+    return hashlib.sha256(str(file).encode()).hexdigest() if is_minari(file) else file_digest(file)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

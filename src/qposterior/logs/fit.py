@@ -13,6 +13,7 @@ import numpy as np
 
 from qposterior.api import posterior
 from qposterior.checks import check_callable, check_choice, check_count, check_type, shown
+from qposterior.cluster import check_engine
 from qposterior.errors import InvalidInputError, NoUniqueSolutionError
 from qposterior.inference.chains import HMCSettings
 from qposterior.inference.hmc import CHAINS_OF_ROWS
@@ -23,6 +24,7 @@ from qposterior.logs.checks import Check, check_fit
 from qposterior.logs.choices import UNKNOWN_ACTION, LogProblem, choose
 from qposterior.logs.columns import Columns, LogError, numbered
 from qposterior.logs.join import as_shown, joined
+from qposterior.logs.parts import read_parts
 from qposterior.logs.policy_file import read_policy
 from qposterior.logs.read import Log, read_log
 from qposterior.logs.settings import FitSettings
@@ -343,6 +345,8 @@ def fit(
     before: Log | None = None,
     policies: Mapping[str, str | Path] | None = None,
     progress_fn: Any = None,
+    engine: str = "local",
+    scheduler: str | None = None,
     **options: Any,
 ) -> Fit:
     """Return what a log of decisions says, a row per decision: a file (CSV, gzip, Parquet), a folder or a pattern of
@@ -350,19 +354,26 @@ def fit(
 
     Columns `state, action, reward, next_state`, and where there are `terminated, episode, weight`; other names by
     `columns`. `before` are the sums of an earlier log, to which this one is added. `policies` are files of policies to
-    value, by name: columns `state, action` and, where actions are mixed, `probability`. `options` are the fields of
-    `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.notes`.
+    value, by name: columns `state, action` and, where actions are mixed, `probability`. `engine="dask"` sums the files
+    where they lie, on the cluster at `scheduler` or on the cores of this machine, and joins the sums. `options` are the
+    fields of `FitSettings`: what is not given is chosen from the data and said in `Fit.chosen.notes`.
     """
     settings = _settings_of(settings, options)
     check_type("columns", columns or Columns(), Columns)
     check_type("before", before or Log(), Log)
     if progress_fn is not None:
         check_callable("progress_fn", progress_fn)
-    heavy = settings.noise is not None and settings.noise.kind != "gaussian"
     is_table = hasattr(source, "columns")
     if not is_table and not isinstance(source, str | Path):
         raise InvalidInputError(f"source must be a path, or a pandas or Polars frame, got {shown(source)}")
-    log = read_log(source, columns=columns, keep_readings=heavy, before=before, raw=settings.raw)
+    check_engine(engine, scheduler)
+    noise = "gaussian" if settings.noise is None else settings.noise.kind
+    if engine == "dask":
+        if noise != "gaussian":
+            raise InvalidInputError(f'engine="dask" joins sums, {noise} noise needs single readings; leave one out')
+        log = read_parts(source, columns=columns, before=before, raw=settings.raw, scheduler=scheduler)
+    else:
+        log = read_log(source, columns=columns, keep_readings=noise != "gaussian", before=before, raw=settings.raw)
     name = "table" if is_table else str(source)
     states = as_shown(log)
     chosen = choose(states, settings, path=name)

@@ -16,10 +16,9 @@ from qposterior.logs.choices import choose
 from qposterior.logs.columns import Columns, LogError, folded
 from qposterior.logs.join import as_shown
 from qposterior.logs.raw import is_missing, is_time
-from qposterior.logs.read import Log, read_log
-from qposterior.logs.relations import AllColumns, Relation, connected, relation_of_file
+from qposterior.logs.read import Log, read_log, relations_of
+from qposterior.logs.relations import AllColumns, Relation, connected
 from qposterior.logs.settings import FitSettings
-from qposterior.logs.sources import files_of
 from qposterior.world.arrays import IntArray, sum_by
 
 if TYPE_CHECKING:
@@ -122,9 +121,8 @@ class Preview:
 def inspect_log(source: str | Path, *, columns: Columns | None = None, settings: FitSettings | None = None) -> Preview:
     """Return what a log holds and how it would be read; what is wrong with it is a finding, not an error."""
     path, settings = check_path("source", source), settings or FitSettings()
-    files = files_of(path)
     with connected(path) as connection:
-        relations = [relation_of_file(connection, file, AllColumns()) for file in files]
+        relations = relations_of(connection, path, AllColumns())
         numbers = [_number_of_rows(connection, relation) for relation in relations]
         facts = _columns(connection, relations[0])
     log, problem, notes = None, None, list[str]()
@@ -136,7 +134,7 @@ def inspect_log(source: str | Path, *, columns: Columns | None = None, settings:
         problem = str(error)
     return Preview(
         source=str(path),
-        num_files=len(files),
+        num_files=len(numbers),
         num_rows=sum(numbers),
         columns=facts,
         log=log,

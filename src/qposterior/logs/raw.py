@@ -182,7 +182,7 @@ def as_logs(
         notes += _follow(connection, whole, raw)
     # What a row led to is missing where the state of the next row is.
     left_out.drop({name: needed[name] for name in needed if name not in ("key", "order")} | _there(raw))
-    return [_scanned(whole, raw)], [*notes, *left_out.notes()]
+    return _scanned(whole, raw), [*notes, *left_out.notes()]
 
 
 def _here(raw: RawRows) -> dict[str, str]:
@@ -252,20 +252,26 @@ def _joined(connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]
     return replace(first, starts=tuple(starts))
 
 
-def _scanned(whole: Relation, raw: RawRows) -> Relation:
-    """Return the relation of the rows as they are now, each individual's in their order."""
+def _scanned(whole: Relation, raw: RawRows) -> list[Relation]:
+    """Return the rows as they are now: each individual's in their order, or those of each file."""
     places = {name: NEEDED.get(name, name) for name in whole.names if name not in raw.named}
     places |= {name: name for name in (("next_state", "terminated", "episode", "begins") if raw.key else ())}
     places |= {name: name for name in (("state", "next_state") if raw.numeric else ())}
-    return replace(
+    scanned = replace(
         whole,
-        table="raw" if raw.key is None else "(SELECT * FROM raw ORDER BY began, place)",
         parameters=[],
         names=whole.names | {name: name for name in places if name not in whole.names},
         places=places | {"line": "line"},
         kinds=dict.fromkeys(places, "VARCHAR"),
         text=None,
     )
+    if raw.key is not None:
+        return [replace(scanned, table="(SELECT * FROM raw ORDER BY began, place)")]
+    ends = [f" AND line <= {start}" for start, _ in whole.starts[1:]] + [""]
+    return [
+        replace(scanned, table=f"(SELECT * FROM raw WHERE line > {start}{end})")
+        for (start, _), end in zip(whole.starts, ends, strict=True)
+    ]
 
 
 def is_time(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,13 @@ import numpy as np
 from qposterior.errors import InvalidInputError
 from qposterior.logs.binning import learn_bins
 from qposterior.logs.bins import Bins
-from qposterior.logs.columns import LABELS, Columns, LogError, canonical_label, folded, numbered, quoted
+from qposterior.logs.columns import LABELS, ColumnNames, Columns, LogError, canonical_label, folded, numbered, quoted
 from qposterior.logs.query import answered
 from qposterior.logs.raw import RawColumns, RawRows, as_logs
 from qposterior.logs.relations import BETWEEN, AllColumns, Relation, connected, relation_of_file, relation_of_table
 from qposterior.logs.sample import Sample, binned, sample_of
 from qposterior.logs.scan import LONGEST_LABELS, Rows, scan
-from qposterior.logs.sources import files_of
+from qposterior.logs.sources import files_of, opened
 from qposterior.model.noise import SAME_READING
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray, sum_by
 from qposterior.world.moments import (
@@ -35,7 +35,7 @@ from qposterior.world.moments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import duckdb
 
@@ -116,32 +116,31 @@ def read_log(
 ) -> Log:
     """Return the sums of a log, read in one pass.
 
-    A pandas or Polars frame, a file (CSV with commas, semicolons or tabs; gzip; Parquet), or the files of a folder or
-    of a pattern such as ``logs/2024-*.csv``, in the order of their names.
+    A pandas or Polars frame, a file (CSV with commas, semicolons or tabs; gzip; Parquet), the files of a folder or
+    of a pattern such as ``logs/2024-*.csv``, in the order of their names, or ``minari:NAME``, a local Minari dataset.
     `keep_readings`: also the single rewards, at most 256 weighted ones a pair, which heavy-tailed noise needs.
     `before`: the sums of an earlier log, to which this one is added. `raw`: how rows become those of a log.
     """
-    builder = _Builder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
-    wanted = RawColumns(columns=columns or Columns(), raw=builder.raw)
-    names = wanted if builder.raw.sql is None else AllColumns()
-    is_file, may_spill = isinstance(source, str | Path), not builder.raw.is_plain
-    with connected(source if is_file else "table", may_spill=may_spill) as connection:
-        if is_file:
-            files = files_of(Path(source))
-            relations = [relation_of_file(connection, file, names) for file in files]
-        else:
-            relations = [relation_of_table(connection, source, names)]
-        if builder.raw.sql is not None:
-            relations = [answered(connection, relations, builder.raw.sql, wanted)]
-        return builder.add_all(connection, relations)
+    builder = LogBuilder(keep_readings=keep_readings, before=before, raw=raw or RawRows())
+    builder.read(source, columns=columns)
+    return builder.built(source if isinstance(source, str | Path) else "table")
 
 
-class _Builder:
-    """Adds chunks of rows to a log."""
+def relations_of(connection: duckdb.DuckDBPyConnection, source: Any, columns: ColumnNames) -> list[Relation]:
+    """Return what is scanned of a source, file by file."""
+    source = opened(source)
+    if isinstance(source, str | Path):
+        return [relation_of_file(connection, file, columns) for file in files_of(Path(source))]
+    return [relation_of_table(connection, source, columns)]
 
-    def __init__(self, *, keep_readings: bool, before: Log | None, raw: RawRows) -> None:
+
+class LogBuilder:
+    """Adds chunks of rows to a log, and whole logs."""
+
+    def __init__(self, *, keep_readings: bool = False, before: Log | None = None, raw: RawRows) -> None:
         self.log = Log(readings={} if keep_readings else None) if before is None else deepcopy(before)
         self.raw = raw
+        self._num_rows_before = self.log.num_rows
         self._state_code, self._action_code = numbered(self.log.states), numbered(self.log.actions)
         self._pair_code = numbered(map(tuple, self.log.pairs.tolist()))
         self._move_code = numbered(map(tuple, self.log.moves.tolist()))
@@ -149,41 +148,93 @@ class _Builder:
         self._before = (-1, None, True, -1)  # state, episode, whether it had ended, successor of the last row
         self._spelt = {kind: {folded(label): label for label in reversed(labels)} for kind, labels in self._labels()}
         self._texts = list[str]()  # which the codes are of
-        self._respelt: dict[str, str] = {}  # spelling → the one that it was taken for
+        self.respelt: dict[str, str] = {}  # spelling → the one that it was taken for
 
     def _labels(self) -> tuple[tuple[str, list[str]], tuple[str, list[str]]]:
         return ("state", self.log.states), ("action", self.log.actions)
 
-    def add_all(self, connection: duckdb.DuckDBPyConnection, files: Sequence[Relation]) -> Log:
-        """Add all rows of the files and return the log."""
+    def read(self, source: Any, *, columns: Columns | None = None) -> None:
+        """Add the rows of a source (`read_log`)."""
+        wanted = RawColumns(columns=columns or Columns(), raw=self.raw)
+        names = wanted if self.raw.sql is None else AllColumns()
+        name = source if isinstance(source, str | Path) else "table"
+        with connected(name, may_spill=not self.raw.is_plain) as connection:
+            relations = relations_of(connection, source, names)
+            if self.raw.sql is not None:
+                relations = [answered(connection, relations, self.raw.sql, wanted)]
+            self._read_all(connection, relations)
+
+    def join(self, other: Log) -> None:
+        """Add the sums of another log: whatever was seen here first keeps its place and its spelling."""
         log = self.log
-        relations, log.notes = as_logs(connection, files, self.raw)
-        log.unread = relations[0].unread
+        states = np.array([self._numbered("state", label) for label in other.states], dtype=np.int64)
+        actions = np.array([self._numbered("action", label) for label in other.actions], dtype=np.int64)
+        pairs = np.stack([states[other.pairs[:, 0]], actions[other.pairs[:, 1]]], axis=1)
+        pair = _places(self._pair_code, pairs)
+        move = _places(self._move_code, np.stack([pair[other.moves[:, 0]], states[other.moves[:, 1]]], axis=1))
+        log.first_row = np.concatenate([log.first_row, other.first_row[pair >= log.first_row.size]])
+        moments = no_moments(len(self._pair_code))
+        moments.put(pair, _moments_of(other))
+        self._merge_moments(moments)
+        count, reward = np.zeros(len(self._move_code)), np.full(len(self._move_code), np.nan)
+        count[move], reward[move] = other.move_count, other.move_reward
+        self._merge_moves(count, reward)
+        log.has_terminated |= other.has_terminated
+        for code, row in other.ended.items():
+            log.ended.setdefault(int(states[code]), row)
+        for code, number in other.starts.items():
+            log.starts[int(states[code])] = log.starts.get(int(states[code]), 0.0) + number
+        self._merge_contexts(
+            None
+            if other.contexts is None
+            else {(int(states[s]), int(pair[k]), int(states[t])): n for (s, k, t), n in other.contexts.items()}
+        )
+        log.num_rows += other.num_rows
+        log.num_gaps += other.num_gaps
+
+    def built(self, name: object) -> Log:
+        """Return the log; one without rows is refused."""
+        log = self.log
+        if log.num_rows == self._num_rows_before:
+            raise LogError(name, "there are no rows; a log has a row per decision")
+        if self.respelt:
+            example = " for ".join(map(quoted, next(iter(self.respelt.items()))))
+            log.notes.append(
+                f"{len(self.respelt):,} labels that differ only in case or blanks from another were taken for it "
+                f"(--normalise), such as {example}"
+            )
+        return self.labelled()
+
+    def labelled(self) -> Log:
+        """Return the log as far as it goes, with its labels, pairs and moves in place."""
+        log = self.log
+        log.states, log.actions = list(self._state_code), list(self._action_code)
+        log.pairs = np.array(list(self._pair_code), dtype=np.int64).reshape(-1, 2)
+        log.moves = np.array(list(self._move_code), dtype=np.int64).reshape(-1, 2)
+        log.num_episodes = round(sum(log.starts.values()))
+        return log
+
+    def _read_all(self, connection: duckdb.DuckDBPyConnection, files: Sequence[Relation]) -> None:
+        relations, self.log.notes = as_logs(connection, files, self.raw)
+        self.log.unread = relations[0].unread
         if self.raw.numeric is not None:
-            sample = sample_of(connection, relations[0], self.raw)
-            if log.states and (log.bins is None or log.bins.columns != self.raw.numeric.columns):
-                raise LogError(relations[0].name, "the earlier log has other states than bins of these columns")
-            log.bins = log.bins or learn_bins(sample, self.raw.numeric)
-            log.sample = sample if log.sample is None else log.sample.with_rows_of(sample)
-            relations = [binned(relations[0], log.bins)]
+            relations = self._in_bins(connection, relations)
         for relation in relations:
             with closing(scan(connection, relation)) as scanned:
                 for rows in scanned:
                     self._add(rows, relation)
             self._before = (-1, None, True, -1)  # nothing in one file follows what stands in another
-        if not len(self._codes):
-            raise LogError(relations[0].name, "there are no rows; a log has a row per decision")
-        log.states, log.actions = list(self._state_code), list(self._action_code)
-        log.pairs = np.array(list(self._pair_code), dtype=np.int64)
-        log.moves = np.array(list(self._move_code), dtype=np.int64)
-        log.num_episodes = round(sum(log.starts.values()))
-        if self._respelt:
-            example = " for ".join(map(quoted, next(iter(self._respelt.items()))))
-            log.notes.append(
-                f"{len(self._respelt):,} labels that differ only in case or blanks from another were taken for it "
-                f"(--normalise), such as {example}"
-            )
-        return log
+
+    def _in_bins(self, connection: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> list[Relation]:
+        """Return the relations with bins for states, learned from a sample of all rows unless they are known."""
+        log, numeric = self.log, self.raw.numeric
+        assert numeric is not None
+        sample = sample_of(connection, replace(relations[0], table="raw"), self.raw)
+        if log.states and (log.bins is None or log.bins.columns != numeric.columns):
+            raise LogError(relations[0].name, "the earlier log has other states than bins of these columns")
+        log.bins = log.bins or learn_bins(sample, numeric)
+        log.sample = sample if log.sample is None else log.sample.with_rows_of(sample)
+        return [binned(relation, log.bins) for relation in relations]
 
     def _add(self, rows: Rows, relation: Relation) -> None:
         if rows.labels is not self._texts:  # each relation numbers its texts anew
@@ -223,15 +274,21 @@ class _Builder:
                 what = f"has a control character: {quoted(label)}" if label else "is empty"
                 hint = "" if label else ", or leave such rows out with --missing drop"
                 raise InvalidInputError(f"{name} {what}; give every {name} a printable name{hint}")
-            if self.raw.normalise and label not in words.values():
-                label_of[name] = self._spelt[name.removeprefix("next_")].setdefault(folded(label), label)
-                if label_of[name] != label:
-                    self._respelt[label] = label_of[name]
-        state = self._state_code.setdefault(label_of["state"], len(self._state_code))
-        action = self._action_code.setdefault(label_of["action"], len(self._action_code))
-        following = self._state_code.setdefault(label_of["next_state"], len(self._state_code))
+        state = self._numbered("state", label_of["state"], words.values())
+        action = self._numbered("action", label_of["action"])
+        following = self._numbered("state", label_of["next_state"], words.values())
         pair = self._pair_code.setdefault((state, action), len(self._pair_code))
         return state, following, pair, self._move_code.setdefault((pair, following), len(self._move_code))
+
+    def _numbered(self, kind: str, label: str, words: Collection[str] = ()) -> int:
+        """Return the code of a label, as it was spelt first where slips are taken for one; our own words stay."""
+        if self.raw.normalise and label not in words:
+            first = self._spelt[kind].setdefault(folded(label), label)
+            if first != label:
+                self.respelt[label] = first
+            label = first
+        codes = self._state_code if kind == "state" else self._action_code
+        return codes.setdefault(label, len(codes))
 
     def _add_rewards(self, pair: IntArray, rows: Rows) -> None:
         """Merge the moments of a chunk, and keep its readings where they were asked for."""
@@ -244,18 +301,25 @@ class _Builder:
             for k, places in zip(present.tolist(), np.split(order, start[1:]), strict=True):
                 new = _thinned(rows.reward[places], rows.weight[places])
                 log.readings[k] = add_readings(log.readings.get(k, no_readings()), new)
-        known = no_moments(size)
-        known.put(slice(old), Moments(**{theirs: getattr(log, ours) for ours, theirs in MOMENTS.items()}))
-        both = merge_moments(known, moments_by(pair, rows.reward, rows.weight, size))
+        self._merge_moments(moments_by(pair, rows.reward, rows.weight, size))
+
+    def _merge_moments(self, new: Moments) -> None:
+        """Merge moments of all pairs that have a code by now."""
+        known = no_moments(new.count.size)
+        known.put(slice(self.log.count.size), _moments_of(self.log))
+        both = merge_moments(known, new)
         for ours, theirs in MOMENTS.items():
-            setattr(log, ours, getattr(both, theirs))
+            setattr(self.log, ours, getattr(both, theirs))
 
     def _add_moves(self, move: IntArray, rows: Rows) -> None:
-        """Merge how often a chunk made each move, and the mean reward of it."""
-        log, size = self.log, len(self._move_code)
+        size = len(self._move_code)
+        self._merge_moves(sum_by(move, rows.weight, size), mean_by(move, rows.reward, rows.weight, size))
+
+    def _merge_moves(self, count: FloatArray, reward: FloatArray) -> None:
+        """Merge how often each move was made, and the mean reward of it."""
+        log, size = self.log, count.size
         known, mean = (np.pad(values, (0, size - values.size)) for values in (log.move_count, log.move_reward))
-        count = sum_by(move, rows.weight, size)
-        log.move_reward = merge_means(known, mean, count, mean_by(move, rows.reward, rows.weight, size))
+        log.move_reward = merge_means(known, mean, count, reward)
         log.move_count = known + count
 
     def _episodes(self, state: IntArray, following: IntArray, rows: Rows) -> tuple[IntArray, BoolArray]:
@@ -285,16 +349,32 @@ class _Builder:
 
     def _count_contexts(self, rows: IntArray, weight: FloatArray) -> None:
         """Count how often each transition was made after each state: rows of state before, pair and successor."""
-        contexts = self.log.contexts
-        if contexts is None or not weight.size:
+        if self.log.contexts is None or not weight.size:
             return
         key = (rows[:, 0] * (len(self._pair_code) + 1) + rows[:, 1]) * (len(self._state_code) + 1) + rows[:, 2]
         local, keys = _factorize(key)
-        distinct = rows[_first_places(local, keys.size)]
-        for where, total in zip(map(tuple, distinct.tolist()), np.bincount(local, weight).tolist(), strict=True):
+        distinct = map(tuple, rows[_first_places(local, keys.size)].tolist())
+        self._merge_contexts(dict(zip(distinct, np.bincount(local, weight).tolist(), strict=True)))
+
+    def _merge_contexts(self, new: dict[tuple[int, int, int], float] | None) -> None:
+        """Merge counts of contexts, which are given up where there are too many."""
+        contexts = self.log.contexts
+        if contexts is None or new is None:
+            self.log.contexts = None
+            return
+        for where, total in new.items():
             contexts[where] = contexts.get(where, 0.0) + total
         if len(contexts) > MOST_CONTEXTS:
             self.log.contexts = None
+
+
+def _moments_of(log: Log) -> Moments:
+    return Moments(**{theirs: getattr(log, ours) for ours, theirs in MOMENTS.items()})
+
+
+def _places(codes: dict[Any, int], rows: IntArray) -> IntArray:
+    """Return the codes of rows; new ones are numbered on."""
+    return np.array([codes.setdefault(row, len(codes)) for row in map(tuple, rows.tolist())], dtype=np.int64)
 
 
 def _factorize(keys: IntArray) -> tuple[IntArray, IntArray]:

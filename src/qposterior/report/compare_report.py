@@ -22,7 +22,7 @@ from qposterior.experiments.statistics import (
     summarise_returns,
     summarise_runs,
 )
-from qposterior.report.extra import import_extra
+from qposterior.extra import import_extra
 from qposterior.report.figures import save_figure
 from qposterior.report.page import dashed, write_page
 from qposterior.report.plots import Curve, Plot, Times

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.experiments.statistics import measured_column
-from qposterior.report.extra import import_extra
+from qposterior.extra import import_extra
 from qposterior.storage import write_atomically
 from qposterior.world.arrays import FloatArray
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from qposterior.world.arrays import sum_by
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CALIBRATION = Path(__file__).parent / "calibration.json"
+COUNTED = ("advantages", "value", "gain", "false_gains")
 
 MOST_STATES = 1000
 """States of the table on the page; rows.csv has all of them."""
@@ -59,8 +63,21 @@ def write_fit_report(fit: Fit, folder: str | Path) -> Path:
         answer=_answer(fit) if fit.is_settled else None,
         unknown=_unknown(fit),
         chosen=[*fit.chosen.notes, *(how_recommended(fit) if fit.is_settled else ())],
+        calibration=_calibration(fit) if fit.policies is not None and fit.chosen.method == "model" else None,
         sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(fit)],
     )
+
+
+def _calibration(fit: Fit) -> dict[str, Any]:
+    """Return how often intervals held the truth in simulated logs, by readings of a pair, and the row like this log."""
+    counted: dict[str, Any] = json.loads(CALIBRATION.read_text())
+    of_this = fit.log.num_rows / len(fit.log.pairs)
+    nearest = min(counted["readings"], key=lambda row: abs(np.log(row["readings"] / of_this)))
+    rows = [
+        ("→ " * (row is nearest) + f"{row['readings']}", *(f"{row[name]:.0%}" for name in COUNTED))
+        for row in counted["readings"]
+    ]
+    return counted | {"rows": rows, "of_this": f"{of_this:,.0f}" if of_this >= 10 else f"{of_this:.1f}"}
 
 
 def _as_pictures(figures: Iterator[tuple[str, Any]]) -> list[tuple[str, bytes]]:

@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from qposterior.extra import import_extra
 from qposterior.inference.policies import central_interval
 from qposterior.logs.fit import ROW_COLUMNS, Fit
 from qposterior.logs.words import UPPER_BOUND, how_recommended, verdict
-from qposterior.report.extra import import_extra
 from qposterior.storage import write_atomically
 
 MADE = datetime(2000, 1, 1)

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from qposterior.report.extra import import_extra
+from qposterior.extra import import_extra
 from qposterior.storage import write_atomically
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qposterior.experiments.statistics import Estimate
-from qposterior.report.extra import import_extra
+from qposterior.extra import import_extra
 from qposterior.report.figures import agent_colours, import_pyplot, tidy
 from qposterior.world.arrays import FloatArray, IntArray
 

@@ -11,11 +11,32 @@ from qposterior.model.kernels.compile import chain_kernel, inner_kernel
 from qposterior.model.kernels.density import LikelihoodData, PriorData
 from qposterior.model.kernels.layout import Layout
 from qposterior.world.arrays import FloatArray, IntArray
+from qposterior.world.space import TIE
 
 
 @inner_kernel
-def follow(layout: Layout, psi: FloatArray, greedy: IntArray, k: int) -> tuple[int, float, float]:
-    """Return the exit u that the greedy way from pair k ends at, with R and γᵐ: θ_k = R + γᵐ φ_u.
+def choose(layout: Layout, theta: FloatArray, policy: IntArray) -> None:
+    """Write the best pair of each state, the lowest of those that tie with it up to rounding.
+
+    A function of θ alone. Ways of the same rewards in another order are worth the same but for the last digit; which
+    of them a solve calls greedy changes with every digit of x, and so would the way that a pair is followed along.
+    """
+    for s in range(layout.is_goal.size):
+        first, last = layout.first_pair[s], layout.first_pair[s + 1]
+        if first == last:
+            continue
+        best = theta[first]
+        for k in range(first + 1, last):
+            best = max(best, theta[k])
+        k = first
+        while best - theta[k] > TIE * max(abs(best), abs(theta[k])):
+            k += 1
+        policy[s] = k
+
+
+@inner_kernel
+def follow(layout: Layout, psi: FloatArray, policy: IntArray, k: int) -> tuple[int, float, float]:
+    """Return the exit u that the way of a policy from pair k ends at, with R and γᵐ: θ_k = R + γᵐ φ_u.
 
     u is −1 where the way ends at a goal, circles for ever, or meets a pair with several successors.
     """
@@ -31,7 +52,7 @@ def follow(layout: Layout, psi: FloatArray, greedy: IntArray, k: int) -> tuple[i
         t = layout.successor[layout.row_start[row]]
         if layout.is_goal[t]:
             break
-        k = greedy[t]
+        k = policy[t]
     return -1, 0.0, 0.0
 
 
@@ -48,22 +69,22 @@ def exchange_one(
 ) -> int:
     r"""Propose exchanges to one particle, in place; return how many were taken. `here` ``(2,)``: its log-densities.
 
-    In a state drawn from `states` the greedy pair a and another one b, with θ_a = R_a + γ^m φ_u, θ_b = R_b + γ^n φ_v
-    along the greedy ways, swap their values:
+    In a state drawn from `states` the best pair a and another one b (`choose`), with θ_a = R_a + γ^m φ_u,
+    θ_b = R_b + γ^n φ_v along the best ways, swap their values:
 
     .. math:: \varphi_u' = (\theta_b - R_a) / \gamma^m, \quad \varphi_v' = (\theta_a - R_b) / \gamma^n.
 
     The map has the determinant −γ^{n−m} γ^{m−n} = −1 and is its own inverse as long as the ways from a and b are the
-    same after it and b is the greedy pair then; else, and where u = v or a way has no exit, it is refused. So it is
-    taken with min(1, p(φ') / p(φ)). `uniforms` ``(T, 3)``: the state, the pair b, and the acceptance.
+    same after it and b is the best pair then; else, and where u = v or a way has no exit, it is refused. So it is taken
+    with min(1, p(φ') / p(φ)). `uniforms` ``(T, 3)``: the state, the pair b, and the acceptance.
     """
     scratch, grad = new_scratch(layout, chart), np.zeros(x.size)
-    greedy = scratch.work.greedy
+    greedy, theta = scratch.work.greedy, scratch.work.theta
     column = np.full(layout.pair_state.size, -1, dtype=np.int64)
     for j in range(chart.free.size):
         column[chart.free[j]] = j
     # A turn more than proposals: the first finds the policy at the start, so that the density stands here once.
-    start, policy, taken = x.copy(), greedy.copy(), 0
+    start, solved, policy, proposed, taken = x.copy(), greedy.copy(), greedy.copy(), greedy.copy(), 0
     a, b, u, v = -1, -1, -1, -1
     paid_a, paid_b, factor_a, factor_b = 0.0, 0.0, 0.0, 0.0
     for turn in range(uniforms.shape[0] + 1):
@@ -81,19 +102,22 @@ def exchange_one(
             theta_a, theta_b = paid_a + factor_a * x[column[u]], paid_b + factor_b * x[column[v]]
             x[column[u]], x[column[v]] = (theta_b - paid_a) / factor_a, (theta_a - paid_b) / factor_b
         smooth, jump = density(layout, data, prior, chart, x, grad, scratch)
-        fine = bool(is_start)
-        if not is_start and np.log(uniforms[turn - 1, 2]) < smooth + jump - here[0] - here[1]:
-            fine = greedy[layout.pair_state[a]] == b
-            fine = fine and follow(layout, scratch.psi, greedy, a) == (u, paid_a, factor_a)
-            fine = fine and follow(layout, scratch.psi, greedy, b) == (v, paid_b, factor_b)
+        fine = is_start or np.log(uniforms[turn - 1, 2]) < smooth + jump - here[0] - here[1]
+        if fine:
+            choose(layout, theta, proposed)
+        if fine and not is_start:
+            fine = proposed[layout.pair_state[a]] == b
+            fine = fine and follow(layout, scratch.psi, proposed, a) == (u, paid_a, factor_a)
+            fine = fine and follow(layout, scratch.psi, proposed, b) == (v, paid_b, factor_b)
             taken += fine
         if fine:
             here[0], here[1] = smooth, jump
             start[:] = x
-            policy[:] = greedy
+            policy[:] = proposed
+            solved[:] = greedy
         else:
             x[:] = start
-            greedy[:] = policy
+            greedy[:] = solved
     return taken
 
 

@@ -1,4 +1,4 @@
-"""What pages, figures and workbooks are made with: the extras `report` and `xlsx`."""
+"""What only some need: modules of the optional extras, loaded when they are used."""
 
 from __future__ import annotations
 
