@@ -3,9 +3,9 @@
     python benchmarks/numeric_coverage.py --store runs/numeric.jsonl --logs 8 --first 2000
     python benchmarks/numeric_coverage.py --store runs/numeric.jsonl --show
 
-The truth of a policy is its mean return over 20,000 episodes that start as those of the log do, since that is what values
-are of. That of an advantage is the mean, over rows of a bin, of the difference of two returns that go on with the
-recommended policy.
+The truth of a policy is its mean return over 20,000 episodes that start as those of the log do, as values are meant.
+That of an advantage is the mean, over rows of a bin, of the difference of two returns that go on with the recommended
+policy.
 """
 
 from __future__ import annotations
