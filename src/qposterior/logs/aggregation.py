@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.inference.policies import Policies, PolicyValue
-from qposterior.logs.binning import FAR, FittedValues
+from qposterior.logs.binning import FittedValues
 from qposterior.logs.bins import Bins
 from qposterior.logs.checks import Check
 from qposterior.logs.choices import LogProblem
@@ -74,6 +74,7 @@ class Aggregation:
     advantage: FloatArray  # (K,)  over the action to take
     logged: float
     gain: float
+    compared: list[str]  # with how many bins
     otherwise: list[str]  # states in which coarser or finer bins advise another action
     bins: Bins
 
@@ -106,9 +107,9 @@ class Aggregation:
         """Return what was compared, and where the advice depends on the bins."""
         bins = self.bins
         note = (
-            f"states are {bins.shown} bins of {', '.join(bins.names)}: by comparison with {bins.coarser} and with "
-            f"{bins.finer} bins, and with none, that brings an error of up to {self.gain:.3g} into the gain and of up "
-            f"to {self.logged:.3g} into the value of the logged policy; intervals are longer by the error on either "
+            f"states are {bins.shown} bins of {', '.join(bins.names)}: by comparison with "
+            f"{' and with '.join(self.compared)}, that brings an error of up to {self.gain:.3g} into the gain and of "
+            f"up to {self.logged:.3g} into the value of the logged policy; intervals are longer by the error on either "
             "side, and P(best) is less sure"
         )
         if self.otherwise:
@@ -158,6 +159,7 @@ def aggregation_of(shown: Level, others: Sequence[Level], policies: Policies, lo
         advantage=band(lambda one: one.q - one.q[taken]),
         logged=float(band(lambda one: one.logged, left_open=True)),
         gain=float(band(lambda one: one.recommended - one.logged, left_open=True)),
+        compared=[*(f"{level.num_bins} bins" for level in others), "none"],
         otherwise=[chosen.states[s] for s in dict.fromkeys(space.pair_state[rivals].tolist())],
         bins=bins,
     )
@@ -242,7 +244,7 @@ def _without_bins(own: Compared, shown: Level, recommended: FloatArray, log: Log
     means, values = list[FloatArray](), list[float]()
     for policy in (recommended, logged_policy(space, chosen.seen.count.astype(float))):
         table = _table(space, policy)[:, actions]
-        fitted = FittedValues(rows, min(chosen.discount, FAR), np.random.default_rng(0), after=table[there], leaf=LEAF)
+        fitted = FittedValues(rows, chosen.discount, np.random.default_rng(0), after=table[there], leaf=LEAF)
         mean = np.stack([sum_by(here, q, space.num_states) for q in fitted.of(rows.x).T], axis=1)
         mean /= np.maximum(number, 1)[:, None]
         means.append(mean)
