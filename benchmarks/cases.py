@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 import qposterior as qp
+from numeric_problems import PROBLEMS
 
 Policy = dict[str, dict[str, float]]
 COLUMNS = ["state", "action", "reward", "next_state", "terminated", "episode"]
@@ -178,10 +179,28 @@ def as_exported(log: pd.DataFrame, seed: int) -> pd.DataFrame:
     return table.sample(frac=1.0, random_state=np.random.RandomState(seed))
 
 
+def machines(rows: int = 1500) -> pd.DataFrame:
+    """A log of machines whose states are sensor values, without successors: rows follow each other by the hour."""
+    log = PROBLEMS["machine"].log(0, rows)
+    return pd.DataFrame(
+        {
+            "machine": [f"M{unit + 1:02d}" for unit in log["unit"]],
+            "hour": log["step"] + 1,
+            "temperature": log["temperature"].round(1),
+            "load": log["load"].round(2),
+            "vibration": log["vibration"].round(2),
+            "decision": log["action"],
+            "profit": log["reward"].round(2),
+            "terminated": 0,  # the record stops, the machine does not
+        }
+    )
+
+
 def write_logs(folder: Path = LOGS) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, case in CASES.items():
         case.simulate(seed=0).to_csv(folder / f"{name}.csv", index=False, lineterminator="\n")
+    machines().to_csv(folder / "machines.csv", index=False, lineterminator="\n")
     as_exported(SUPPORT.simulate(seed=1), seed=1).to_csv(folder / "tickets.csv", index=False, lineterminator="\n")
 
 

@@ -39,6 +39,7 @@ ANNEALED = "tests/statistics/test_annealed.py::"
 LOOK = "tests/statistics/test_one_look.py::"
 UNCERTAIN = "tests/statistics/test_uncertain.py::"
 RAW = "tests/algebra/test_raw_logs.py::"
+BINS, NUMERIC = "tests/algebra/test_bins.py::", "tests/statistics/test_numeric.py::"
 SERVE = "tests/browser/test_serve.py::"
 FOLDERS = "tests/invariants/test_fit_folders.py::"
 STORED = "tests/invariants/test_stored_files.py::"
@@ -385,12 +386,20 @@ MUTATIONS = [
     Mutation("environments/deep_sea.py", "(1 - right, index", "(right, index", "tests/algebra/test_environments.py::test_a_drawn_mapping_swaps_the_two_actions_of_a_cell_and_nothing_else"),
     Mutation("report/plots.py", "1.96 * spread / np.sqrt(len(runs))", "1.96 * spread", "tests/algebra/test_statistics.py::test_the_band_of_a_mean_curve_is_that_of_its_standard_error"),
     Mutation("logs/raw.py", "lead(state) OVER w AS following", "lag(state) OVER w AS following", RAW + "test_without_an_order_rows_follow_each_other_as_in_the_file"),
-    Mutation("logs/raw.py", "left_out.drop({name: name for name in (\"state\", \"action\", \"reward\", \"next_state\")})", "left_out.drop({name: name for name in (\"state\", \"action\", \"reward\")})", RAW + "test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted"),
+    Mutation("logs/raw.py", "left_out.drop({name: needed[name] for name in needed if name not in (\"key\", \"order\")} | _there(raw))", "left_out.drop({name: needed[name] for name in needed if name not in (\"key\", \"order\")})", RAW + "test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted"),
     Mutation("logs/raw.py", "DELETE FROM raw WHERE is_last AND terminated = '0'", "DELETE FROM raw WHERE false", RAW + "test_a_row_with_a_missing_state_takes_its_predecessor_with_it_and_is_counted"),
     Mutation("logs/raw.py", "(regexp_full_match({text}, '{TIME}') AND ", "(", RAW + "test_an_order_that_would_have_to_be_guessed_is_refused_with_its_row"),
     Mutation("logs/relations.py", "'-' if self.is_cost else ''", "''", RAW + "test_a_cost_is_a_reward_with_the_other_sign"),
     Mutation("logs/relations.py", "return LogError(name, message, row - before)", "return LogError(self.name, message, row)", RAW + "test_errors_name_the_row_of_the_file_however_rows_are_ordered"),
     Mutation("logs/query.py", "enable_external_access = false", "enable_progress_bar = false", RAW + "test_a_question_sees_the_log_alone"),
+    Mutation("logs/bins.py", "x[at, split.column] <= split.threshold", "x[at, split.column] < split.threshold", BINS + "test_the_expression_in_sql_agrees_row_by_row_at_thresholds_and_beyond"),
+    Mutation("logs/bins.py", "self.find(x, self.shown)[0]", "self.find(x)[0]", BINS + "test_acting_on_numbers_is_acting_in_their_bin"),
+    Mutation("logs/binning.py", 'side="right") - 1)', 'side="right"))', BINS + "test_bins_are_the_leaves_of_the_tree_row_by_row_and_fewer_bins_those_of_a_smaller_one"),
+    Mutation("logs/binning.py", "ahead = goes_on * self._settled", "ahead = 0.0 * self._settled", BINS + "test_what_the_successor_is_worth_is_a_reason_to_cut"),
+    Mutation("logs/join.py", "merge_moments(both.at(group[at]), known.at(at))", "known.at(at)", BINS + "test_sums_are_those_of_pandas_at_every_number_of_bins"),
+    Mutation("logs/raw.py", "CASE WHEN isfinite({number}) THEN {number} END", "{number}", BINS + "test_cells_without_a_number_are_counted_refused_or_left_out"),
+    Mutation("logs/aggregation.py", "posterior.draws + self.advantage *", "posterior.draws + 0.0 *", NUMERIC + "test_what_bins_cost_makes_intervals_longer_and_probabilities_less_sure"),
+    Mutation("logs/aggregation.py", "of_all + self.gain *", "of_all + 0.1 * self.gain *", NUMERIC + "test_what_bins_cost_makes_intervals_longer_and_probabilities_less_sure"),
     Mutation("report/fit_workbook.py", "sheet.write_string(*place, cell)", "sheet.write(*place, cell)", FOLDERS + "test_a_workbook_has_the_numbers_and_no_label_is_a_formula"),
     Mutation("serve/local.py", 'if headers.get("host") not in self.hosts:', "if False:", SERVE + "test_requests_from_elsewhere_are_refused"),
     Mutation("serve/local.py", "origin is not None or method not in", "method not in", SERVE + "test_requests_from_elsewhere_are_refused"),

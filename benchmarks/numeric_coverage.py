@@ -1,10 +1,11 @@
 """Coverage of 90 % intervals where states are bins, with the band of the bins and without it, on simulated problems.
 
-    python benchmarks/numeric_coverage.py --store runs/numeric.jsonl --logs 20 --first 1000
+    python benchmarks/numeric_coverage.py --store runs/numeric.jsonl --logs 8 --first 2000
     python benchmarks/numeric_coverage.py --store runs/numeric.jsonl --show
 
-The truth of a policy is its mean return over 20,000 episodes. That of an advantage is the mean, over rows of a bin, of
-the difference of two returns that go on with the recommended policy.
+The truth of a policy is its mean return over 20,000 episodes that start as those of the log do, as values are meant.
+That of an advantage is the mean, over rows of a bin, of the difference of two returns that go on with the recommended
+policy.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SIZES = (3000, 20_000)
 EPISODES, STATES, REPEATS, FEWEST = 20_000, 3000, 6, 15
 
 
-def judge(name: str, rows: int, seed: int) -> list[dict]:
+def judge(name: str, rows: int, seed: int, *, with_advantages: bool = True) -> list[dict]:
     """Return a record for each number that a fit reports: truth, and the interval with and without the band."""
     problem, rng = PROBLEMS[name], np.random.default_rng(10**6 + seed)
     log = problem.log(seed, rows).rename(columns={"unit": "episode"})
@@ -34,7 +35,8 @@ def judge(name: str, rows: int, seed: int) -> list[dict]:
     if not fit.is_settled:
         return [record | {"what": "lost"}]
     act = Acting(fit, problem)
-    begins = problem.begin(rng, EPISODES)
+    begins = log.groupby("episode").head(1)[list(problem.columns)].sample(EPISODES, replace=True, random_state=seed)
+    begins = begins.to_numpy()
     returns = {"recommended": problem.returns(rng, begins, act), "logged": problem.returns(rng, begins, problem.logged)}
     returns["gain"] = returns["recommended"] - returns["logged"]
     records = []
@@ -43,7 +45,7 @@ def judge(name: str, rows: int, seed: int) -> list[dict]:
         for what, draws in values.items():
             truth = float(returns[what].mean())
             records.append(record | {"what": what, "kind": kind, "truth": truth} | interval(draws))
-    return records + [record | one for one in advantages(fit, act, log, rng)]
+    return records + [record | one for one in (advantages(fit, act, log, rng) if with_advantages else ())]
 
 
 def interval(draws: np.ndarray) -> dict:
@@ -136,8 +138,8 @@ def main() -> None:
     """Judge logs, or show what was found."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--logs", type=int, default=20)
-    parser.add_argument("--first", type=int, default=1000)
+    parser.add_argument("--logs", type=int, default=8)
+    parser.add_argument("--first", type=int, default=2000)
     parser.add_argument("--show", action="store_true")
     told = parser.parse_args()
     if told.show:

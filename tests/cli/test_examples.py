@@ -106,7 +106,7 @@ def test_the_logs_of_the_worked_cases_are_those_of_their_script(tmp_path):
     subprocess.run(
         [sys.executable, "-c", command + f"cases.write_logs(pathlib.Path({str(tmp_path)!r}))"], check=True, timeout=300
     )
-    for name in ("inventory", "maintenance", "support", "tickets"):
+    for name in ("inventory", "machines", "maintenance", "support", "tickets"):
         assert (tmp_path / f"{name}.csv").read_bytes() == (root / "examples" / "logs" / f"{name}.csv").read_bytes()
 
 

@@ -1,10 +1,10 @@
 r"""What it costs that all numbers within a bin count as one state: the error of aggregation, as a band.
 
 What is reported of the shown bins is compared with three others: coarser bins, finer ones, and none at all, which is
-fitted Q evaluation of the same policy on the numbers themselves (Le, Voloshin and Yue 2019). The largest difference,
-where finer bins and none count twice (`LEFT_OPEN`), is the band b: of a value, of the advantage of an action over the
-one to take, of the gain. Each draw of a posterior is moved by the whole band, up or down with equal chances: an
-interval becomes longer by about b on either side, and P(best) is no surer than the band allows.
+fitted Q evaluation of the same policy on the numbers themselves (Le, Voloshin and Yue 2019). The largest difference is
+the band b: of a value, of the advantage of an action over the one to take, and of the gain. Each draw of a posterior is
+moved by the whole band, up or down with equal chances: an interval becomes longer by about b on either side, and
+P(best) is no surer than the band allows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qposterior.inference.policies import Policies, PolicyValue
-from qposterior.logs.binning import FAR, FittedValues
+from qposterior.logs.binning import FittedValues
 from qposterior.logs.bins import Bins
 from qposterior.logs.checks import Check
 from qposterior.logs.choices import LogProblem
@@ -33,9 +33,13 @@ MORE_LIKELY = 0.5
 """P(best) of another action, in coarser or finer bins, from which on these advise otherwise."""
 
 LEFT_OPEN = 2.0
-"""By which the difference to finer bins, or to none, is multiplied. An error that falls by half where bins are twice as
-many is twice the difference to the finer ones, and as large as that to the coarser ones. Fitted values are learned from
-the same rows and smooth as well: in simulations they closed about half of the gap."""
+"""By which the difference to finer bins, or to none, of the values of policies is multiplied. An error that falls by
+half where bins are twice as many is twice the difference to the finer ones, and as large as that to the coarser ones.
+Fitted values are learned from the same rows and smooth as well: in simulations they closed about half of the gap.
+Advantages needed no factor."""
+
+LEAF = 3
+"""Rows of the leaves of fitted values: what varies between them averages out over a bin."""
 
 MOST_NAMED = 3
 FEW, NOTHING = 1e-9, 1e-300
@@ -55,7 +59,7 @@ class Level:
 class Compared:
     """What a comparison says of the pairs and policies that are shown."""
 
-    factor: float  # by which what it differs by is less than the error
+    left_open: float  # by which what values of policies differ by is less than the error
     q: FloatArray  # (K,)  of taking an action and going on with the recommended policy
     recommended: float  # values of the start
     logged: float
@@ -70,6 +74,7 @@ class Aggregation:
     advantage: FloatArray  # (K,)  over the action to take
     logged: float
     gain: float
+    compared: list[str]  # with how many bins
     otherwise: list[str]  # states in which coarser or finer bins advise another action
     bins: Bins
 
@@ -102,9 +107,9 @@ class Aggregation:
         """Return what was compared, and where the advice depends on the bins."""
         bins = self.bins
         note = (
-            f"states are {bins.shown} bins of {', '.join(bins.names)}: by comparison with {bins.coarser} and with "
-            f"{bins.finer} bins, and with none, that brings an error of up to {self.gain:.3g} into the gain and of up "
-            f"to {self.logged:.3g} into the value of the logged policy; intervals are longer by the error on either "
+            f"states are {bins.shown} bins of {', '.join(bins.names)}: by comparison with "
+            f"{' and with '.join(self.compared)}, that brings an error of up to {self.gain:.3g} into the gain and of "
+            f"up to {self.logged:.3g} into the value of the logged policy; intervals are longer by the error on either "
             "side, and P(best) is less sure"
         )
         if self.otherwise:
@@ -141,18 +146,20 @@ def aggregation_of(shown: Level, others: Sequence[Level], policies: Policies, lo
     own, *levels = (_of_level(shown, level, recommended, log) for level in (shown, *others))
     best = space.greedy(recommended)
     taken = np.where(space.is_goal[space.pair_state], 0, space.pair_index[space.pair_state, best[space.pair_state]])
-    compared = [*levels, *_without_bins(own, shown, recommended, log)]
+    compared = [own, *levels, *_without_bins(own, shown, recommended, log)]
 
-    def band(number_fn: Callable[[Compared], Any]) -> Any:
-        return np.max([one.factor * np.abs(number_fn(one) - number_fn(own)) for one in compared], axis=0)
+    def band(number_fn: Callable[[Compared], Any], *, left_open: bool = False) -> Any:
+        gaps = [np.abs(number_fn(one) - number_fn(own)) * (one.left_open if left_open else 1.0) for one in compared]
+        return np.max(gaps, axis=0)
 
-    likely = np.max([one.prob_best for one in levels], axis=0)
+    likely = np.max([np.zeros(space.num_pairs), *(one.prob_best for one in levels)], axis=0)
     rivals = (likely > MORE_LIKELY) & (taken != np.arange(space.num_pairs)) & chosen.seen.observed
     return Aggregation(
         value=band(lambda one: one.q),
         advantage=band(lambda one: one.q - one.q[taken]),
-        logged=float(band(lambda one: one.logged)),
-        gain=float(band(lambda one: one.recommended - one.logged)),
+        logged=float(band(lambda one: one.logged, left_open=True)),
+        gain=float(band(lambda one: one.recommended - one.logged, left_open=True)),
+        compared=[*(f"{level.num_bins} bins" for level in others), "none"],
         otherwise=[chosen.states[s] for s in dict.fromkeys(space.pair_state[rivals].tolist())],
         bins=bins,
     )
@@ -178,7 +185,7 @@ def _of_level(shown: Level, level: Level, recommended: FloatArray, log: Log) -> 
 
     q = np.concatenate(list(solver.action_value_blocks(policy))).mean(axis=0)
     return Compared(
-        factor=1.0 if level.num_bins < shown.num_bins else LEFT_OPEN,
+        left_open=1.0 if level.num_bins < shown.num_bins else LEFT_OPEN,
         q=brought(_table(space, q)),
         recommended=float((solver.values(policy) @ start).mean()),
         logged=float((solver.values(logged) @ start).mean()),
@@ -237,7 +244,7 @@ def _without_bins(own: Compared, shown: Level, recommended: FloatArray, log: Log
     means, values = list[FloatArray](), list[float]()
     for policy in (recommended, logged_policy(space, chosen.seen.count.astype(float))):
         table = _table(space, policy)[:, actions]
-        fitted = FittedValues(rows, min(chosen.discount, FAR), np.random.default_rng(0), after=table[there])
+        fitted = FittedValues(rows, chosen.discount, np.random.default_rng(0), after=table[there], leaf=LEAF)
         mean = np.stack([sum_by(here, q, space.num_states) for q in fitted.of(rows.x).T], axis=1)
         mean /= np.maximum(number, 1)[:, None]
         means.append(mean)
@@ -247,7 +254,9 @@ def _without_bins(own: Compared, shown: Level, recommended: FloatArray, log: Log
     is_known = (number > 0)[:, None] & np.isin(np.arange(space.num_actions), actions)
     at = space.pair_state, space.pair_action
     q = np.where(is_known[at], full[at], own.q)
-    yield Compared(factor=LEFT_OPEN, q=q, recommended=values[0], logged=values[1], prob_best=np.zeros(space.num_pairs))
+    yield Compared(
+        left_open=LEFT_OPEN, q=q, recommended=values[0], logged=values[1], prob_best=np.zeros(space.num_pairs)
+    )
 
 
 def _signs(shape: tuple[int, ...], seed: int) -> FloatArray:

@@ -20,7 +20,8 @@ from qposterior.logs.sample import Sample
 from qposterior.world.arrays import FloatArray, sum_by
 
 READINGS = 10
-"""Rows of the half that bins are learned on, for each action, that the finest bin has at least."""
+"""Rows, of the half that bins are learned on, that the finest bin has at least for each action, or in all in a short
+log."""
 
 MOST_SHOWN = 64
 FEWEST_SHOWN = 4
@@ -54,7 +55,7 @@ def learn_bins(sample: Sample, numeric: Numeric) -> Bins:
     number = np.unique(sample.action).size
     finest = tree.DecisionTreeRegressor(
         max_leaf_nodes=REFINED * MOST_SHOWN,
-        min_samples_leaf=max(1, min(READINGS * number, len(learn.x) // (2 * FEWEST_SHOWN))),
+        min_samples_leaf=min(READINGS * number, max(READINGS, len(learn.x) // (4 * FEWEST_SHOWN))),
         random_state=int(rng.integers(2**31)),
     ).fit(values.code(learn.x), _outputs(values.of(learn.x)))
     splits = _splits(finest.tree_, values, learn.x)
@@ -70,7 +71,7 @@ def learn_bins(sample: Sample, numeric: Numeric) -> Bins:
     return Bins(
         columns=columns,
         splits=splits[: REFINED * shown - 1],
-        coarser=max(1, shown // REFINED),
+        coarser=shown if _is_exact(bins, learn) else max(1, shown // REFINED),
         shown=shown,
         low=bins.low,
         high=bins.high,
@@ -96,9 +97,15 @@ class FittedValues:
     """
 
     def __init__(
-        self, sample: Sample, discount: float, rng: np.random.Generator, *, after: FloatArray | None = None
+        self,
+        sample: Sample,
+        discount: float,
+        rng: np.random.Generator,
+        *,
+        after: FloatArray | None = None,
+        leaf: int = LEAF,
     ) -> None:
-        self.after = after
+        self.after, self.leaf = after, leaf
         self.discount = discount
         self.ranks = [np.unique(column) for column in sample.x.T]
         self.actions = np.unique(sample.action)
@@ -135,7 +142,7 @@ class FittedValues:
         from sklearn.ensemble import ExtraTreesRegressor
 
         self.forests = [
-            ExtraTreesRegressor(TREES, min_samples_leaf=LEAF, random_state=int(rng.integers(2**31))).fit(
+            ExtraTreesRegressor(TREES, min_samples_leaf=self.leaf, random_state=int(rng.integers(2**31))).fit(
                 here[rows], target[rows]
             )
             for rows in self.of_action
@@ -208,19 +215,28 @@ def roundest(low: float, high: float) -> float:
     return low
 
 
+def _is_exact(bins: Bins, sample: Sample) -> bool:
+    """Return whether each bin is one state, so that none can be finer."""
+    return bins.finer == len(np.unique(sample.x, axis=0))
+
+
 def _best_number(bins: Bins, values: FittedValues, learn: Sample, choose: Sample) -> int:
     """Return how many bins predict best, on rows that they were not learned from, what actions are worth.
 
     What a row says of that is r + γ V(x′), with the V of the half that bins are learned on. Means of the bins and
     actions of that half predict it.
     """
-    targets = [values.targets(part) for part in (learn, choose)]
-    most = max(1, bins.finer // REFINED)
+    if _is_exact(bins, learn):
+        return bins.finer
+    if not len(choose.x):
+        return 1
+    targets, most = [values.targets(part) for part in (learn, choose)], max(1, bins.finer // REFINED)
+    number_of_actions = 1 + int(max(learn.action.max(), choose.action.max()))
     numbers = sorted({min(most, round(FEWEST_SHOWN * 2 ** (k / 2))) for k in range(12)})
     errors = []
     for number in numbers:
-        pairs = [bins.find(part.x, number) * (values.actions.max() + 1) + part.action for part in (learn, choose)]
-        size = (2 * bins.finer + 1) * int(values.actions.max() + 1)
+        pairs = [bins.find(part.x, number) * number_of_actions + part.action for part in (learn, choose)]
+        size = (2 * bins.finer + 1) * number_of_actions
         count = np.bincount(pairs[0], minlength=size)
         mean = sum_by(pairs[0], targets[0], size) / np.maximum(count, 1)
         errors.append(float(np.mean((targets[1] - mean[pairs[1]]) ** 2)))

@@ -390,11 +390,14 @@ def with_bands(fit: Fit, settings: FitSettings) -> Fit:
     log, policies = fit.finest, None if fit.log.bins is None else fit.as_if_bins_were_states
     if policies is None or log is None or log.bins is None:
         return fit
-    settings = replace(settings, discount=fit.chosen.discount, particles=COMPARED_DRAWS)
+    settings = replace(settings, discount=fit.chosen.discount, particles=COMPARED_DRAWS, rewards=None, transitions=None)
     levels = [Level(num_bins=log.bins.shown, chosen=fit.chosen, posterior=fit.posterior)]
     for number in sorted({log.bins.coarser, log.bins.finer} - {log.bins.shown}):
-        chosen = choose(joined(log, number), settings, path=fit.source)
-        post = draw_posterior(chosen, settings, path=fit.source)
+        try:
+            chosen = choose(joined(log, number), settings, path=fit.source)
+            post = draw_posterior(chosen, settings, path=fit.source)
+        except LogError:  # bins of this size have no answer; what was compared is said
+            continue
         levels.append(Level(num_bins=number, chosen=chosen, posterior=post))
     fit.aggregation = aggregation_of(levels[0], levels[1:], policies, log)
     fit.checks.append(fit.aggregation.check())

@@ -44,7 +44,10 @@ NAMES = {
 COSTS = ("cost", "costs", "price", "expense")
 IDS = ("id", "episode", "patient", "customer", "user", "machine", "case", "session", "subject", "client", "unit")
 OUTCOMES = ("outcome", "closed", "discharged", "discharge", "disposition", "ended", "result")
-ORDERS = ("timestamp", "time", "date", "datetime", "when", "step", "t", "day", "week", "visit", "seq", "order")
+ORDERS = (
+    *("timestamp", "time", "date", "datetime", "when", "step", "t", "minute", "hour", "day", "week", "visit", "seq"),
+    "order",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_SAMPLED = 20_000
 """Rows from which bins are learned, and by which they are judged; all rows are summed up."""
 
+DIGITS = 13
+"""Of a digest, in base 16: as many as a float can hold."""
+
 ARRAYS = ("digest", "x", "action", "reward", "following", "ended")
 
 
@@ -77,7 +80,7 @@ def sample_of(connection: duckdb.DuckDBPyConnection, relation: Relation, raw: Ra
     reward = f"{'-' if relation.is_cost else ''}{relation.number('reward')}"
     frame = connection.execute(
         f"""SELECT {", ".join(numbers)}, action, {reward} AS gain, next_state IS NOT NULL AS ended,
-               md5_number_upper(concat(line, ' {raw.numeric.seed}'))::DOUBLE / 2.0 ** 64 AS digest
+               left(md5(concat(line, ' {raw.numeric.seed}')), {DIGITS}) AS digest
         FROM {relation.table} WHERE abs(gain) <= {LARGEST} ORDER BY digest, line LIMIT {MOST_SAMPLED}""",
         relation.parameters,
     ).df()
@@ -86,7 +89,7 @@ def sample_of(connection: duckdb.DuckDBPyConnection, relation: Relation, raw: Ra
     labels = numbered(sorted(set(texts)))
     return Sample(
         labels=list(labels),
-        digest=frame["digest"].to_numpy(dtype=float),
+        digest=np.array([int(text, 16) / 16.0**DIGITS for text in frame["digest"]]),
         x=frame[[f"state_{i}" for i in places]].to_numpy(dtype=float),
         action=np.array([labels[text] for text in texts], dtype=np.int64),
         reward=frame["gain"].to_numpy(dtype=float),

@@ -63,9 +63,14 @@ def write_fit_report(fit: Fit, folder: str | Path) -> Path:
         answer=_answer(fit) if fit.is_settled else None,
         unknown=_unknown(fit),
         chosen=[*fit.chosen.notes, *(how_recommended(fit) if fit.is_settled else ())],
-        calibration=_calibration(fit) if fit.policies is not None and fit.chosen.method == "model" else None,
+        calibration=_calibration(fit) if _is_like_simulated(fit) else None,
         sensitivity=[(line.name, line.value, line.interval) for line in sensitivity_lines(fit)],
     )
+
+
+def _is_like_simulated(fit: Fit) -> bool:
+    """Return whether the logs that were simulated had the states and the method of this one: labels, not bins."""
+    return fit.policies is not None and fit.chosen.method == "model" and fit.log.bins is None
 
 
 def _calibration(fit: Fit) -> dict[str, Any]:
