@@ -391,6 +391,11 @@ MUTATIONS = [
     Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
     Mutation(FEEDBACK, "TARGET_ACCEPTANCE = 0.9", "TARGET_ACCEPTANCE = 0.8", FEEDBACK_TESTS + "test_steps_fit_the_narrowest_of_several_modes"),
     Mutation(FEEDBACK, "target.parts.prior_data.wall == NO_WALL and ", "", FEEDBACK_TESTS + "test_walls_are_kept_at_every_feedback"),
+    Mutation(FEEDBACK, "length = min(length, TRAJECTORY)", "length = TRAJECTORY", FEEDBACK_TESTS + "test_priors_of_ones_own_with_edges_are_right[Exponential-True]"),
+    Mutation(FEEDBACK, "float(np.hypot(facts[\"log_evidence_error\"], of_share))", "facts[\"log_evidence_error\"]", FEEDBACK_TESTS + "test_priors_of_ones_own_with_edges_are_right[Boxed-True]"),
+    Mutation(FEEDBACK, "relative.sum(axis=0).var(ddof=1)", "relative.sum(axis=0).var(ddof=1) / 9.0", FEEDBACK_TESTS + "test_stepping_stones_of_normal_gains_have_the_closed_form"),
+    Mutation(TARGET, "columns is None or bool((columns < 0).any())", "columns is None", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
+    Mutation("model/prior.py", "return bool(np.isinf(prior_density(prior, far, space)[0]).any())", "return False", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
 ]  # fmt: skip
 
 

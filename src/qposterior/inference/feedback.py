@@ -46,6 +46,9 @@ WEIGHT_BEFORE = 5.0
 TRAJECTORY = 0.5 * np.pi
 """Their length in standard deviations: from there on a normal coordinate is a fresh one."""
 
+STAYING = 0.7
+"""Acceptance that they are shortened to where the support has an edge that they leave by."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
@@ -160,19 +163,25 @@ def run_feedback(
     }
     if target.parts.prior_data.wall == NO_WALL and facts["fresh_acceptance"] > 0.0:
         facts |= stepping_stones(np.concatenate(gains), ladder.feedback)
-        facts["log_evidence"] += np.log(facts["fresh_acceptance"])
+        share = facts["fresh_acceptance"]
+        of_share = np.sqrt((1.0 - share) / (share * settings.chains * counts.iterations))
+        facts["log_evidence"] += np.log(share)
+        facts["log_evidence_error"] = float(np.hypot(facts["log_evidence_error"], of_share))
     return chains.told(facts)
 
 
 def stepping_stones(gain: FloatArray, feedback: FloatArray) -> dict[str, float]:
-    """Return the log-evidence of ``(T, R, C)`` gains, and its standard error by the spread of the C chains."""
+    """Return the log-evidence of ``(T, R, C)`` gains, and its standard error by the spread of the C chains.
+
+    Swaps are between rungs, so that a chain's rungs depend on each other, and chains do not.
+    """
     step = feedback[:-1] - feedback[1:]
     weight = step[:, None] * gain[:, 1:]  # of the next colder rung, at draws of each but the coldest
     top = weight.max(axis=(0, 2), keepdims=True)
     by_chain = np.exp(weight - top).mean(axis=0)  # (R − 1, C)
     log_evidence = float(np.sum(np.log(by_chain.mean(axis=1)) + top[0, :, 0]))
     relative = by_chain / by_chain.mean(axis=1, keepdims=True)
-    error = np.sqrt(np.sum(relative.var(axis=1, ddof=1)) / gain.shape[2]) if gain.shape[2] > 1 else np.inf
+    error = np.sqrt(relative.sum(axis=0).var(ddof=1) / gain.shape[2]) if gain.shape[2] > 1 else np.inf
     return {"log_evidence": log_evidence, "log_evidence_error": float(error)}
 
 
@@ -271,13 +280,28 @@ def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
 
 
 def tune(target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings) -> tuple[ChainState, int]:
-    """Return the chains with the step of their rung by dual averaging, and the gradients that it took."""
-    averaging, gradients = DualAveraging(state.tuning.step, settings.target_acceptance), 0
+    """Return the chains with step and trajectory of their rung by dual averaging, and the gradients that it took.
+
+    The step by the acceptance of trajectories that stay in the support. The length, at most `TRAJECTORY`, by that of
+    all: one that leaves is refused, however short its steps are. Jumps of the determinant count for neither.
+    """
+    steps = DualAveraging(state.tuning.step, settings.target_acceptance)
+    lengths, gradients = DualAveraging(state.tuning.trajectory, STAYING), 0
     for _ in range(TRIALS):
         state, moved = hmc_step(target, state, rng, settings)
-        state = replace(state, tuning=replace(state.tuning, step=averaging.update(moved.integrator_acceptance)))
+        is_in, step = np.isfinite(moved.smooth_acceptance), state.tuning.step
+        if is_in.any():
+            step = steps.update(moved.integrator_acceptance)
+        length = lengths.update(float(moved.smooth_acceptance[is_in].sum() / is_in.size))
+        state = replace(state, tuning=bounded(state.tuning, step, length))
         gradients += moved.gradients
-    return replace(state, tuning=replace(state.tuning, step=averaging.settled)), gradients
+    return replace(state, tuning=bounded(state.tuning, steps.settled, lengths.settled)), gradients
+
+
+def bounded(tuning: Tuning, step: float, length: float) -> Tuning:
+    """Return the tuning with a trajectory of at most `TRAJECTORY`, and a step of at most that."""
+    length = min(length, TRAJECTORY)
+    return replace(tuning, step=min(step, length), trajectory=length)
 
 
 def climb(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tuple[Ladder, FloatArray, int]:
