@@ -97,7 +97,7 @@ class Passage:
     rejection: FloatArray  # (R − 1,)  mean probability that a swap of neighbours is refused
     arrivals: IntArray  # (C,)  fresh draws that came to the coldest rung
     gain: FloatArray  # (T, R, C)
-    inside: float  # share of the fresh draws that lay in the support
+    inside: int  # fresh draws that lay in the support
 
 
 def run(
@@ -131,16 +131,15 @@ def run_feedback(
     if not target.num_coordinates:
         return Chains.still(target.initial(settings.chains, rng))
     ladder, rungs, used = start(target, rng, settings)
-    gains, rejections, shares = list[FloatArray](), list[FloatArray](), list[float]()
+    gains, rejections, inside = list[FloatArray](), list[FloatArray](), 0
     arrivals = np.zeros(settings.chains, dtype=np.int64)
 
     def advance(rungs: Rungs, times: int) -> tuple[Rungs, FloatArray, None, Counts]:
-        nonlocal arrivals
+        nonlocal arrivals, inside
         rungs, path, counts, passage = steps(ladder, rungs, rng, settings, times=times)
         gains.append(passage.gain)
         rejections.append(times * passage.rejection)
-        shares.append(times * passage.inside)
-        arrivals = arrivals + passage.arrivals
+        arrivals, inside = arrivals + passage.arrivals, inside + passage.inside
         return rungs, path, None, counts
 
     rungs, chains, counts = sample(
@@ -159,7 +158,7 @@ def run_feedback(
         "feedback": ladder.feedback.tolist(),
         "swap_acceptance": (1.0 - np.sum(rejections, axis=0) / counts.iterations).tolist(),
         "round_trips": int(arrivals.sum()),
-        "fresh_acceptance": float(np.sum(shares) / counts.iterations),
+        "fresh_acceptance": inside / (settings.chains * counts.iterations),
     }
     if target.parts.prior_data.wall == NO_WALL and facts["fresh_acceptance"] > 0.0:
         facts |= stepping_stones(np.concatenate(gains), ladder.feedback)
@@ -194,10 +193,10 @@ def steps(
     """Run that many steps; return the rungs, the ``(C, times, D)`` path of the coldest, counts, and what swaps did."""
     num_rungs, num_chains, size = rungs.x.shape
     path, gain = np.empty((num_chains, times, size)), np.empty((times, num_rungs, num_chains))
-    counts, inside, rejection, arrivals = Counts(), 0.0, np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
+    counts, inside, rejection, arrivals = Counts(), 0, np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
     for t in range(times):
-        rungs, moved, share = move(ladder, rungs, rng, settings)
-        inside += share / times
+        rungs, moved, fresh = move(ladder, rungs, rng, settings)
+        inside += fresh
         gain[t] = rungs.gain
         rungs, refused = swap(ladder, rungs, rng)
         path[:, t] = rungs.x[0]
@@ -207,12 +206,12 @@ def steps(
     return rungs, path, counts, Passage(rejection=rejection / times, arrivals=arrivals, gain=gain, inside=inside)
 
 
-def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts, float]:
+def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts, int]:
     """Move the chains of every rung: by trajectories, each followed by exchanges, the hottest by fresh draws.
 
     Each leaves the density of its rung invariant. A fresh draw outside the support is refused: q is that of the
-    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. The share of
-    fresh draws inside comes last; acceptance and divergences are those of the coldest rung.
+    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. The number
+    of fresh draws inside comes last; acceptance and divergences are those of the coldest rung.
     """
     x, is_fresh, counts = rungs.x.copy(), rungs.is_fresh.copy(), list[Counts]()
     for r in range(len(ladder.targets) - 1 + int(ladder.moves_hottest)):
@@ -228,7 +227,7 @@ def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSe
         ends = ladder.ends(x)
     gradients = sum(each.gradients for each in counts)
     moved_rungs = replace(rungs, x=x, ends=ends, is_fresh=is_fresh)
-    return moved_rungs, replace(counts[0], gradients=gradients), float(inside.mean())
+    return moved_rungs, replace(counts[0], gradients=gradients), int(inside.sum())
 
 
 def swap(ladder: Ladder, rungs: Rungs, rng: np.random.Generator) -> tuple[Rungs, FloatArray]:
