@@ -396,6 +396,9 @@ MUTATIONS = [
     Mutation(FEEDBACK, "relative.sum(axis=0).var(ddof=1)", "relative.sum(axis=0).var(ddof=1) / 9.0", FEEDBACK_TESTS + "test_stepping_stones_of_normal_gains_have_the_closed_form"),
     Mutation(TARGET, "columns is None or bool((columns < 0).any())", "columns is None", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
     Mutation("model/prior.py", "return bool(np.isinf(prior_density(prior, far, space)[0]).any())", "return False", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
+    Mutation(ONE_LOOK, "if has_copies and last_first:", "if False:", LOOK + "test_moves_between_resamplings_steady_the_evidence"),
+    Mutation(RECORDS, "None if self.ancestors is None else self.ancestors[index]", "self.ancestors", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
+    Mutation("inference/smc/sampler.py", "else ancestors.astype(np.int64)", "else None", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
 ]  # fmt: skip
 
 
