@@ -399,6 +399,9 @@ MUTATIONS = [
     Mutation(ONE_LOOK, "if has_copies and last_first:", "if False:", LOOK + "test_moves_between_resamplings_steady_the_evidence"),
     Mutation(RECORDS, "None if self.ancestors is None else self.ancestors[index]", "self.ancestors", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
     Mutation("inference/smc/sampler.py", "else ancestors.astype(np.int64)", "else None", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
+    Mutation(FEEDBACK, "[:, None] * (gain[1:] - gain[:-1])", "[:, None] * 0.5 * (gain[1:] - gain[:-1])", FEEDBACK_TESTS + "test_feedback_tempering_agrees_with_exact[discounted]"),
+    Mutation(FEEDBACK, "is_fresh[-1] |= inside", "is_fresh[-1] |= False", FEEDBACK_TESTS + "test_feedback_tempering_agrees_with_exact[acyclic]"),
+    Mutation(DENSITY, "power[observed] = feedback", "power[observed] = 1.0", FEEDBACK_TESTS + "test_the_density_lies_between_the_reference_and_the_posterior[acyclic-gaussian]"),
 ]  # fmt: skip
 
 
