@@ -407,6 +407,17 @@ MUTATIONS = [
     Mutation(EXCHANGE, "while best - theta[k] > TIE * max(abs(best), abs(theta[k])):", "while theta[k] < best:", FEEDBACK_TESTS + "test_exchanges_do_not_depend_on_the_last_digit_of_ways_that_tie"),
     Mutation(FEEDBACK, "TARGET_ACCEPTANCE = 0.9", "TARGET_ACCEPTANCE = 0.8", FEEDBACK_TESTS + "test_steps_fit_the_narrowest_of_several_modes"),
     Mutation(FEEDBACK, "target.parts.prior_data.wall == NO_WALL and ", "", FEEDBACK_TESTS + "test_walls_are_kept_at_every_feedback"),
+    Mutation(FEEDBACK, "length = min(length, TRAJECTORY)", "length = TRAJECTORY", FEEDBACK_TESTS + "test_priors_of_ones_own_with_edges_are_right[Exponential-True]"),
+    Mutation(FEEDBACK, "float(np.hypot(facts[\"log_evidence_error\"], of_share))", "facts[\"log_evidence_error\"]", FEEDBACK_TESTS + "test_priors_of_ones_own_with_edges_are_right[Boxed-True]"),
+    Mutation(FEEDBACK, "relative.sum(axis=0).var(ddof=1)", "relative.sum(axis=0).var(ddof=1) / 9.0", FEEDBACK_TESTS + "test_stepping_stones_of_normal_gains_have_the_closed_form"),
+    Mutation(TARGET, "columns is None or bool((columns < 0).any())", "columns is None", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
+    Mutation("model/prior.py", "return bool(np.isinf(prior_density(prior, far, space)[0]).any())", "return False", FEEDBACK_TESTS + "test_edges_are_known_where_nothing_reflects_a_trajectory"),
+    Mutation(ONE_LOOK, "if has_copies and last_first:", "if False:", LOOK + "test_moves_between_resamplings_steady_the_evidence"),
+    Mutation(RECORDS, "None if self.ancestors is None else self.ancestors[index]", "self.ancestors", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
+    Mutation("inference/smc/sampler.py", "else ancestors.astype(np.int64)", "else None", LOOK + "test_particles_know_the_draws_of_the_prior_that_they_stem_from"),
+    Mutation(FEEDBACK, "[:, None] * (gain[1:] - gain[:-1])", "[:, None] * 0.5 * (gain[1:] - gain[:-1])", FEEDBACK_TESTS + "test_feedback_tempering_agrees_with_exact[discounted]"),
+    Mutation(FEEDBACK, "is_fresh[-1] |= inside", "is_fresh[-1] |= False", FEEDBACK_TESTS + "test_feedback_tempering_agrees_with_exact[acyclic]"),
+    Mutation(DENSITY, "power[observed] = feedback", "power[observed] = 1.0", FEEDBACK_TESTS + "test_the_density_lies_between_the_reference_and_the_posterior[acyclic-gaussian]"),
 ]  # fmt: skip
 
 

@@ -46,6 +46,40 @@ class RelatedActions:
 
 
 @dataclass
+class Boxed:
+    """Independent uniform values: a support with edges on both sides."""
+
+    low: float = -3.0
+    high: float = 3.0
+    has_edge: bool = True
+
+    def log_density_and_grad(self, theta, space):
+        inside = np.all((theta >= self.low) & (theta <= self.high), axis=1)
+        total = -theta.shape[1] * np.log(self.high - self.low)
+        return np.where(inside, total, -np.inf), np.zeros_like(theta)
+
+    def draw(self, num, space, rng):
+        return rng.uniform(self.low, self.high, (num, space.num_pairs))
+
+
+@dataclass
+class Exponential:
+    """Independent exponential values above a lowest one: an edge where the density is highest."""
+
+    low: float = -2.0
+    scale: float = 1.5
+    has_edge: bool = True
+
+    def log_density_and_grad(self, theta, space):
+        z = (theta - self.low) / self.scale
+        total = -np.sum(z, axis=1) - theta.shape[1] * np.log(self.scale)
+        return np.where(np.all(z >= 0.0, axis=1), total, -np.inf), np.full_like(theta, -1.0 / self.scale)
+
+    def draw(self, num, space, rng):
+        return self.low + rng.exponential(self.scale, (num, space.num_pairs))
+
+
+@dataclass
 class TwoWorlds:
     """All values lie around −2 or all around 1.5, more probably the first: two modes, of unequal weight and width."""
 

@@ -242,6 +242,7 @@ TABLE = {
         {},
         {
             "moves": (-1, 2.5, "3", None, True),
+            "moves_between": (-1, 2.5, "3", None, True),
             "resampling": NOT_NAMES,
             "resample_below": (NAN, -0.1, 1.5, "half", None),
         },

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import qposterior as qp
-from own_parts import RelatedActions
+from own_parts import Boxed, Exponential, RelatedActions
 from problems import (
     KNOWN,
     SHAPES,
@@ -19,6 +19,7 @@ from problems import (
     log_determinant,
     multimodal_problems,
     random_problem,
+    rooms,
     slow_solution,
     values_of,
     weighted_optimality,
@@ -30,7 +31,7 @@ from qposterior.inference.hmc import run_hmc
 from qposterior.model.kernels.compile import over_particles
 from qposterior.model.kernels.exchange import exchange_sweep
 from qposterior.model.noise import Tolerance
-from targets import BellmanTarget
+from targets import BellmanTarget, QTarget
 
 NARROW = qp.GaussianPrior(scale=2.0)
 PRIORS = {
@@ -259,6 +260,51 @@ def test_walls_are_kept_at_every_feedback(name):
     pairs = seen.space.pair_state, seen.space.pair_action
     assert np.abs(post.prob_optimal_table()[pairs] - expected).max() < 0.08  # 400 effective draws: 3.2 errors, as above
     assert np.isnan(post.log_evidence)
+
+
+@pytest.mark.parametrize("declares", [True, False])
+@pytest.mark.parametrize("kind", [Boxed, Exponential])
+def test_priors_of_ones_own_with_edges_are_right(kind, declares):
+    """Against draws of the free values weighted by the prior of the implied ones; evidence too; 4.5 errors, as above.
+
+    No draw lies outside the support, seen pairs included. Trajectories are shortened, and their steps need not be:
+    where these are, it takes ten times the gradients.
+    """
+    prior, rng = kind(has_edge=declares), np.random.default_rng(0)
+    _, seen = rooms([None, (0.5, 1)], losses=[1.5, 2.5, 2.0])
+    target = BellmanTarget(seen, prior, Tolerance())
+    theta = target.to_q(prior.draw(200_000, seen.space, rng)[:, target.chart.free])
+    log_weight = prior.log_density_and_grad(theta, seen.space)[0]
+    log_weight -= prior.log_density_and_grad(theta[:, target.chart.free], seen.space)[0]
+    weight = np.exp(np.where(np.isfinite(log_weight), log_weight, -np.inf))
+    expected = weighted_optimality(seen.space, theta, weight)
+    assert weight.sum() ** 2 / np.sum(weight**2) > 20_000.0
+    settings = HMCSettings(warm_up=80, target_acceptance=0.9, max_iterations=400, block=400)
+    post = quietly(seen, prior=prior, method="tempering", seed=1, settings=settings)
+    found = post.diagnostics
+    assert np.isfinite(prior.log_density_and_grad(post.draws, seen.space)[0]).all()
+    assert 0.05 < found["fresh_acceptance"] < 0.95
+    assert found["gradients"] < 150_000
+    assert found["acceptance"] > 0.5
+    gap = np.abs(post.prob_optimal_table()[seen.space.pair_state, seen.space.pair_action] - expected).max()
+    error = np.sqrt(found["max_probability_error"] ** 2 + 0.25 / 1000.0)
+    is_right = (
+        gap <= 4.5 * error
+        and abs(post.log_evidence - np.log(weight.mean())) <= 5.0 * found["log_evidence_error"] + 0.02
+    )
+    assert is_right
+    share = found["fresh_acceptance"]
+    assert found["log_evidence_error"] > np.sqrt((1.0 - share) / (share * found["total_draws"]))
+
+
+def test_edges_are_known_where_nothing_reflects_a_trajectory():
+    """Values of seen pairs are no coordinates of Bellman's; in Q coordinates all are. One's own is asked far out."""
+    _, seen = random_problem("acyclic", 2, num_states=4)
+    walled = PRIORS["hard wall"]
+    assert BellmanTarget(seen, walled, Tolerance()).has_edge
+    assert not QTarget(seen, walled, Tolerance(tolerance=0.5)).has_edge
+    for prior, ends in ((Boxed(has_edge=False), True), (Exponential(has_edge=False), True), (RelatedActions(), False)):
+        assert BellmanTarget(seen, prior, Tolerance()).has_edge == ends
 
 
 def test_stepping_stones_of_normal_gains_have_the_closed_form():

@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 import qposterior as qp
-from problems import SHAPES, deterministic_mdp, noisy_experience, random_problem, weighted_optimality
+from problems import (
+    SHAPES,
+    competing_hub,
+    deterministic_mdp,
+    multimodal_problems,
+    noisy_experience,
+    random_problem,
+    weighted_optimality,
+)
 from qposterior.inference.smc.one_look import OneLookSampler, OneLookSettings
 from qposterior.inference.smc.resampling import RESAMPLING
 from qposterior.model.noise import Noise, Tolerance
@@ -225,3 +233,40 @@ def test_readings_on_loops_at_discount_one_give_no_weight_to_policies_that_never
     shares, evidence = repeat(seen, GaussianPrior(), Noise(scale=4.0), particles=2000, moves=0, resample_below=0.0)
     assert z_of(shares, exact[seen.space.pair_state, seen.space.pair_action]) < LIMIT
     assert np.all(evidence > 0.0)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_particles_know_the_draws_of_the_prior_that_they_stem_from(in_blocks):
+    """Without moves a particle is its ancestor: the same free values, in blocks as they were drawn when met."""
+    seen = competing_hub()[1] if in_blocks else random_problem("looping", 1, share=0.5)[1]
+    settings = OneLookSettings(moves=0, moves_between=0, resample_below=1.0)
+    common = {"prior": GaussianPrior(mean=0.3, scale=0.8), "noise": Tolerance(), "particles": 40}
+    sampler = OneLookSampler.start(seen, **common, rng=np.random.default_rng(3), settings=settings)
+    first = sampler.particles.parameters.copy()
+    np.testing.assert_array_equal(sampler.particles.ancestors, np.arange(40))
+    sampler.update(seen)
+    now, free = sampler.particles, ~seen.observed
+    assert (sampler._blocks is not None) == in_blocks
+    assert now.num_ancestors == np.unique(now.ancestors).size == sampler.trace[-1]["ancestors"] < 40
+    same = now.ancestors[:, None] == now.ancestors
+    assert np.all(same == (now.parameters[:, None, free] == now.parameters[None, :, free]).all(axis=2))
+    if not in_blocks:
+        np.testing.assert_array_equal(now.parameters[:, free], first[now.ancestors][:, free])
+    again = OneLookSampler.start(seen, **common, rng=np.random.default_rng(4), settings=settings)
+    again.unpack(*sampler.pack())
+    np.testing.assert_array_equal(again.particles.ancestors, now.ancestors)
+
+
+def test_moves_between_resamplings_steady_the_evidence():
+    """Ten runs on a hub of two modes: the root of the mean square error of the log-evidence is not half as large."""
+    _, seen = multimodal_problems()["hub 2"]
+    exact = qp.posterior(seen, prior=GaussianPrior(scale=2.0), method="exact", particles=1).log_evidence
+    spread, common = {}, {"prior": GaussianPrior(scale=2.0), "noise": Tolerance(), "particles": 125}
+    for moves_between in (0, 3):
+        found, settings = [], OneLookSettings(moves_between=moves_between)
+        for seed in range(10):
+            sampler = OneLookSampler.start(seen, **common, rng=np.random.default_rng(seed), settings=settings)
+            sampler.update(seen)
+            found.append(sampler.particles.log_evidence - exact)
+        spread[moves_between] = np.sqrt(np.mean(np.square(found)))
+    assert spread[3] < 0.5 * spread[0]

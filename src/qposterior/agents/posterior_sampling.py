@@ -167,7 +167,7 @@ class PosteriorSamplingAgent:
         if inference == "one-look":
             if self.deadline is not None:
                 load_kernels(template.rewards)  # so that no update spends its time on compiling
-            return OneLookSampler.start(template, **common, settings=OneLookSettings(moves=moves))
+            return OneLookSampler.start(template, **common, settings=OneLookSettings(moves=moves, moves_between=0))
         if inference == "exact":
             return ExactSampler.start(template, **common)
         fixed = inference == "fixed"

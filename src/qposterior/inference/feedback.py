@@ -46,6 +46,9 @@ WEIGHT_BEFORE = 5.0
 TRAJECTORY = 0.5 * np.pi
 """Their length in standard deviations: from there on a normal coordinate is a fresh one."""
 
+STAYING = 0.7
+"""Acceptance that they are shortened to where the support has an edge that they leave by."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
@@ -94,7 +97,7 @@ class Passage:
     rejection: FloatArray  # (R − 1,)  mean probability that a swap of neighbours is refused
     arrivals: IntArray  # (C,)  fresh draws that came to the coldest rung
     gain: FloatArray  # (T, R, C)
-    inside: float  # share of the fresh draws that lay in the support
+    inside: int  # fresh draws that lay in the support
 
 
 def run(
@@ -128,16 +131,15 @@ def run_feedback(
     if not target.num_coordinates:
         return Chains.still(target.initial(settings.chains, rng))
     ladder, rungs, used = start(target, rng, settings)
-    gains, rejections, shares = list[FloatArray](), list[FloatArray](), list[float]()
+    gains, rejections, inside = list[FloatArray](), list[FloatArray](), 0
     arrivals = np.zeros(settings.chains, dtype=np.int64)
 
     def advance(rungs: Rungs, times: int) -> tuple[Rungs, FloatArray, None, Counts]:
-        nonlocal arrivals
+        nonlocal arrivals, inside
         rungs, path, counts, passage = steps(ladder, rungs, rng, settings, times=times)
         gains.append(passage.gain)
         rejections.append(times * passage.rejection)
-        shares.append(times * passage.inside)
-        arrivals = arrivals + passage.arrivals
+        arrivals, inside = arrivals + passage.arrivals, inside + passage.inside
         return rungs, path, None, counts
 
     rungs, chains, counts = sample(
@@ -156,23 +158,29 @@ def run_feedback(
         "feedback": ladder.feedback.tolist(),
         "swap_acceptance": (1.0 - np.sum(rejections, axis=0) / counts.iterations).tolist(),
         "round_trips": int(arrivals.sum()),
-        "fresh_acceptance": float(np.sum(shares) / counts.iterations),
+        "fresh_acceptance": inside / (settings.chains * counts.iterations),
     }
     if target.parts.prior_data.wall == NO_WALL and facts["fresh_acceptance"] > 0.0:
         facts |= stepping_stones(np.concatenate(gains), ladder.feedback)
-        facts["log_evidence"] += np.log(facts["fresh_acceptance"])
+        share = facts["fresh_acceptance"]
+        of_share = np.sqrt((1.0 - share) / (share * settings.chains * counts.iterations))
+        facts["log_evidence"] += np.log(share)
+        facts["log_evidence_error"] = float(np.hypot(facts["log_evidence_error"], of_share))
     return chains.told(facts)
 
 
 def stepping_stones(gain: FloatArray, feedback: FloatArray) -> dict[str, float]:
-    """Return the log-evidence of ``(T, R, C)`` gains, and its standard error by the spread of the C chains."""
+    """Return the log-evidence of ``(T, R, C)`` gains, and its standard error by the spread of the C chains.
+
+    Swaps are between rungs, so that a chain's rungs depend on each other, and chains do not.
+    """
     step = feedback[:-1] - feedback[1:]
     weight = step[:, None] * gain[:, 1:]  # of the next colder rung, at draws of each but the coldest
     top = weight.max(axis=(0, 2), keepdims=True)
     by_chain = np.exp(weight - top).mean(axis=0)  # (R − 1, C)
     log_evidence = float(np.sum(np.log(by_chain.mean(axis=1)) + top[0, :, 0]))
     relative = by_chain / by_chain.mean(axis=1, keepdims=True)
-    error = np.sqrt(np.sum(relative.var(axis=1, ddof=1)) / gain.shape[2]) if gain.shape[2] > 1 else np.inf
+    error = np.sqrt(relative.sum(axis=0).var(ddof=1) / gain.shape[2]) if gain.shape[2] > 1 else np.inf
     return {"log_evidence": log_evidence, "log_evidence_error": float(error)}
 
 
@@ -185,10 +193,10 @@ def steps(
     """Run that many steps; return the rungs, the ``(C, times, D)`` path of the coldest, counts, and what swaps did."""
     num_rungs, num_chains, size = rungs.x.shape
     path, gain = np.empty((num_chains, times, size)), np.empty((times, num_rungs, num_chains))
-    counts, inside, rejection, arrivals = Counts(), 0.0, np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
+    counts, inside, rejection, arrivals = Counts(), 0, np.zeros(num_rungs - 1), np.zeros(num_chains, dtype=np.int64)
     for t in range(times):
-        rungs, moved, share = move(ladder, rungs, rng, settings)
-        inside += share / times
+        rungs, moved, fresh = move(ladder, rungs, rng, settings)
+        inside += fresh
         gain[t] = rungs.gain
         rungs, refused = swap(ladder, rungs, rng)
         path[:, t] = rungs.x[0]
@@ -198,12 +206,12 @@ def steps(
     return rungs, path, counts, Passage(rejection=rejection / times, arrivals=arrivals, gain=gain, inside=inside)
 
 
-def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts, float]:
+def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSettings) -> tuple[Rungs, Counts, int]:
     """Move the chains of every rung: by trajectories, each followed by exchanges, the hottest by fresh draws.
 
     Each leaves the density of its rung invariant. A fresh draw outside the support is refused: q is that of the
-    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. The share of
-    fresh draws inside comes last; acceptance and divergences are those of the coldest rung.
+    reference cut off there, for which the independent draws are a Metropolis proposal of ratio 1 or 0. The number
+    of fresh draws inside comes last; acceptance and divergences are those of the coldest rung.
     """
     x, is_fresh, counts = rungs.x.copy(), rungs.is_fresh.copy(), list[Counts]()
     for r in range(len(ladder.targets) - 1 + int(ladder.moves_hottest)):
@@ -219,7 +227,7 @@ def move(ladder: Ladder, rungs: Rungs, rng: np.random.Generator, settings: HMCSe
         ends = ladder.ends(x)
     gradients = sum(each.gradients for each in counts)
     moved_rungs = replace(rungs, x=x, ends=ends, is_fresh=is_fresh)
-    return moved_rungs, replace(counts[0], gradients=gradients), float(inside.mean())
+    return moved_rungs, replace(counts[0], gradients=gradients), int(inside.sum())
 
 
 def swap(ladder: Ladder, rungs: Rungs, rng: np.random.Generator) -> tuple[Rungs, FloatArray]:
@@ -271,13 +279,28 @@ def start(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tu
 
 
 def tune(target: Target, state: ChainState, rng: np.random.Generator, settings: HMCSettings) -> tuple[ChainState, int]:
-    """Return the chains with the step of their rung by dual averaging, and the gradients that it took."""
-    averaging, gradients = DualAveraging(state.tuning.step, settings.target_acceptance), 0
+    """Return the chains with step and trajectory of their rung by dual averaging, and the gradients that it took.
+
+    The step by the acceptance of trajectories that stay in the support. The length, at most `TRAJECTORY`, by that of
+    all: one that leaves is refused, however short its steps are. Jumps of the determinant count for neither.
+    """
+    steps = DualAveraging(state.tuning.step, settings.target_acceptance)
+    lengths, gradients = DualAveraging(state.tuning.trajectory, STAYING), 0
     for _ in range(TRIALS):
         state, moved = hmc_step(target, state, rng, settings)
-        state = replace(state, tuning=replace(state.tuning, step=averaging.update(moved.integrator_acceptance)))
+        is_in, step = np.isfinite(moved.smooth_acceptance), state.tuning.step
+        if is_in.any():
+            step = steps.update(moved.integrator_acceptance)
+        length = lengths.update(float(moved.smooth_acceptance[is_in].sum() / is_in.size))
+        state = replace(state, tuning=bounded(state.tuning, step, length))
         gradients += moved.gradients
-    return replace(state, tuning=replace(state.tuning, step=averaging.settled)), gradients
+    return replace(state, tuning=bounded(state.tuning, steps.settled, lengths.settled)), gradients
+
+
+def bounded(tuning: Tuning, step: float, length: float) -> Tuning:
+    """Return the tuning with a trajectory of at most `TRAJECTORY`, and a step of at most that."""
+    length = min(length, TRAJECTORY)
+    return replace(tuning, step=min(step, length), trajectory=length)
 
 
 def climb(target: Target, rng: np.random.Generator, settings: HMCSettings) -> tuple[Ladder, FloatArray, int]:

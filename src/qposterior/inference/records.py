@@ -25,6 +25,7 @@ class Particles:
     log_weights: FloatArray  # (N,)  normalised: logsumexp == 0
     log_scale: FloatArray | None = None  # (N,)  of the noise, where it is learned
     rows: FloatArray | None = None  # (N, nnz)  transition rows of each particle, where they are not known
+    ancestors: IntArray | None = None  # (N,)  the draw of the prior that each stems from; None: each its own
     log_evidence: float = 0.0
 
     @classmethod
@@ -34,7 +35,8 @@ class Particles:
         """Return independent draws of the prior, and of the noise scale where it is learned."""
         parameters = np.ascontiguousarray(prior.draw(num, space, rng), dtype=float)
         log_weights = np.full(num, -np.log(num))
-        return cls(parameters=parameters, log_weights=log_weights, log_scale=noise.draw_log_scale(num, rng))
+        log_scale = noise.draw_log_scale(num, rng)
+        return cls(parameters=parameters, log_weights=log_weights, log_scale=log_scale, ancestors=np.arange(num))
 
     @property
     def num(self) -> int:
@@ -45,6 +47,11 @@ class Particles:
     def weights(self) -> FloatArray:
         """``(N,)`` normalised weights."""
         return np.exp(self.log_weights)
+
+    @property
+    def num_ancestors(self) -> int:
+        """From how many draws of the prior the particles stem."""
+        return self.num if self.ancestors is None else int(np.unique(self.ancestors).size)
 
     @property
     def ess(self) -> float:
@@ -71,12 +78,16 @@ class Particles:
     def select(self, index: IntArray) -> Particles:
         """Return the chosen particles, equally weighted."""
         return replace(
-            self,
+            self.descended(index),
             parameters=self.parameters[index],
             log_scale=None if self.log_scale is None else self.log_scale[index],
             rows=None if self.rows is None else self.rows[index],
-            log_weights=np.full(index.size, -np.log(index.size)),
         )
+
+    def descended(self, index: IntArray) -> Particles:
+        """Return equal weights, and the ancestors of the chosen particles, whose values stand elsewhere."""
+        ancestors = None if self.ancestors is None else self.ancestors[index]
+        return replace(self, log_weights=np.full(index.size, -np.log(index.size)), ancestors=ancestors)
 
     def at(self, parameters: FloatArray, log_scale: FloatArray | None) -> Particles:
         """Return the particles elsewhere, with the weights they have."""

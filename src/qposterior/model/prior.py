@@ -30,6 +30,9 @@ from qposterior.world.space import StateActionSpace
 DRAWS_FOR_SCALE = 500
 """Draws by which the typical size of a prior of one's own is judged, where it does not say it."""
 
+FAR = 12.0
+"""Spreads from its typical value at which a prior of one's own is asked whether its support ends."""
+
 
 class Prior(Protocol):
     """A density over θ, the values of Q on the K pairs of a space: what a prior of one's own must be able to say.
@@ -37,8 +40,9 @@ class Prior(Protocol):
     Where Q is linear in features, `space` has the number of weights as its `num_pairs`, and θ are the weights.
 
     It may also have numbers `mean` and `scale`, a typical value and its spread (else they are found from draws);
-    `has_edge = True` where the density is 0 somewhere; `describe()`, a plain description that is stored with results;
-    and `variable = "reward"`, which says that θ are not values of Q but mean rewards (`variable_of`).
+    `has_edge = True` where the density is 0 somewhere (else it is asked far out); `describe()`, a plain description
+    that is stored with results; and `variable = "reward"`, which says that θ are not values of Q but mean rewards
+    (`variable_of`).
     """
 
     def log_density_and_grad(self, theta: FloatArray, space: StateActionSpace) -> tuple[FloatArray, FloatArray]:
@@ -321,6 +325,17 @@ def typical(prior: Any, space: StateActionSpace) -> tuple[float, float]:
     if not (np.isfinite(drawn).all() and high > low):
         raise InvalidInputError("prior.draw must return finite values that differ from each other")
     return float(middle), float(0.5 * (high - low))
+
+
+def has_edge(prior: Any, space: Any, value: float, spread: float) -> bool:
+    """Return whether the density of a prior of one's own is 0 somewhere: it says so, or it is `FAR` out.
+
+    `value` and `spread` are typical of it. An edge that is not known is taken for a step that is too long.
+    """
+    if getattr(prior, "has_edge", False):
+        return True
+    far = value + FAR * spread * np.array([[-1.0], [1.0]]) * np.ones(space.num_pairs)
+    return bool(np.isinf(prior_density(prior, far, space)[0]).any())
 
 
 def prior_from_dict(described: dict[str, Any]) -> Any:

@@ -22,11 +22,11 @@ from qposterior.model.charts import BellmanChart, Chart, Parts, QFunction, Table
 from qposterior.model.kernels import particles
 from qposterior.model.kernels.charts import Model
 from qposterior.model.kernels.compile import over_particles
-from qposterior.model.kernels.density import HARD_REWARD, LOG_TWO_PI, LikelihoodData, gaussian_data
+from qposterior.model.kernels.density import HARD_Q, HARD_REWARD, LOG_TWO_PI, LikelihoodData, gaussian_data
 from qposterior.model.kernels.exchange import exchange_sweep
 from qposterior.model.kernels.layout import build_layout
 from qposterior.model.noise import Readings, as_likelihood
-from qposterior.model.prior import compiled_form, prior_density, typical
+from qposterior.model.prior import compiled_form, has_edge, prior_density, typical
 from qposterior.model.rows import BoundRows, KnownRows, Rows
 from qposterior.model.starts import Spread
 from qposterior.world.arrays import BoolArray, FloatArray, IntArray
@@ -148,10 +148,12 @@ class Target(Density):
         function = Table(seen.space) if q_function is None else q_function
         self.typical_value, self.typical_spread = typical(prior, function.space)
         size = int(function.space.num_pairs)
+        self._prior_ends = False
         compiled = compiled_form(prior, size)
         numbers = compiled
         if numbers is None:  # by which starting points are placed
             numbers = gaussian_data(np.full(size, self.typical_value), np.full(size, self.typical_spread))
+            self._prior_ends = has_edge(prior, function.space, self.typical_value, self.typical_spread)
         parts = Parts(
             seen=seen,
             layout=self.layout,
@@ -208,11 +210,14 @@ class Target(Density):
     def has_edge(self) -> bool:
         """Whether the support ends where there is no wall, so that a good trajectory may leave it.
 
-        A uniform kernel, a bound on rewards, loops that pay, or a part of one's own that says so.
+        A uniform kernel, a bound on rewards or on values of Q that are no coordinates, loops that pay, or a part of
+        one's own that says so.
         """
         can_pay = self.layout.discount == 1.0 and bool(self.layout.has_loop.any())
-        ends = self.parts.readings.has_edge or self.parts.prior_data.wall == HARD_REWARD
-        return can_pay or ends or bool(getattr(self.prior, "has_edge", False))
+        columns, wall = self.chart.value_columns, self.parts.prior_data.wall
+        is_walled = wall == HARD_Q and (columns is None or bool((columns < 0).any()))
+        ends = self.parts.readings.has_edge or wall == HARD_REWARD or is_walled
+        return can_pay or ends or self._prior_ends
 
     @property
     def is_compiled(self) -> bool:

@@ -41,6 +41,7 @@ def run(
     weights = np.concatenate([w * island.particles.weights for w, island in zip(island_weight, islands, strict=True)])
     weights /= weights.sum()
     facts["effective_draws"] = float(1.0 / np.sum(weights**2))
+    facts["ancestors"] = sum(island.particles.num_ancestors for island in islands)  # draws of the prior behind them all
     scales = [np.exp(s) for island in islands if (s := island.particles.log_scale) is not None]
     draws, scale = np.concatenate(q), np.concatenate(scales) if scales else None
     if weights.size > problem.num_draws:

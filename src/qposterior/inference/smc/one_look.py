@@ -60,11 +60,13 @@ class OneLookSettings:
     """How the particles are resampled and moved."""
 
     moves: int = 3  # trajectories after each update
+    moves_between: int = 3  # after each resampling within one, so that copies part before the next weights
     resampling: str = "systematic"
     resample_below: float = 0.5  # share of N
 
     def __post_init__(self) -> None:
         check_count("moves", self.moves, 0)
+        check_count("moves_between", self.moves_between, 0)
         find_resampling(self.resampling)
         check_number("resample_below", self.resample_below, "[0, 1]")
 
@@ -140,7 +142,9 @@ class OneLookSampler(SequentialSampler):
                 self._restate(seen)
             last_first = sorted((int(k) for k in fresh), key=seen.first_seen, reverse=True)
             while last_first and time.perf_counter() < stop_at:
-                self._add_pair(last_first.pop(0), seen)
+                has_copies = self._add_pair(last_first.pop(0), seen)
+                if has_copies and last_first:
+                    self.move(self.settings.moves_between, deadline=stop_at - time.perf_counter())
             self.is_finished = not last_first
         if changed:
             self.move(self.settings.moves, deadline=stop_at - time.perf_counter())
@@ -205,8 +209,8 @@ class OneLookSampler(SequentialSampler):
 
     # -- weights -------------------------------------------------------------------------------------------------------
 
-    def _add_pair(self, k: int, seen: Experience) -> None:
-        """Reweight by the exact density of the reward of pair k, and resample where the weights have become uneven.
+    def _add_pair(self, k: int, seen: Experience) -> bool:
+        """Reweight by the exact density of the reward of pair k; return whether uneven weights had it resample.
 
         w(φ') = f_{O∪k}(φ') / ∫ f_O(φ', x) dx; where nothing observed depends on θ_k that is the prior at θ_k = c, the
         value that the reward implies.
@@ -217,8 +221,7 @@ class OneLookSampler(SequentialSampler):
             log_weight = blocks.add(k, seen, self.rng)
             self.seen.reveal(k, seen)
             self._is_stale = True
-            self._absorb(log_weight, "look", started)
-            return
+            return self._absorb(log_weight, "look", started)
         if blocks is not None:  # from now on it is not
             self.particles, self._is_for_blocks = self.particles, False
         before = self._target(self.seen)
@@ -234,7 +237,7 @@ class OneLookSampler(SequentialSampler):
         else:
             log_weight = after.log_density(x).total - log_integral
         self.particles = self.particles.at(theta, None)
-        self._absorb(log_weight, "look", started)
+        return self._absorb(log_weight, "look", started)
 
     def _reweight_noisy(self, seen: Experience) -> None:
         """Multiply the likelihood of the new readings at ρ = g(θ); θ without a proper policy gets weight 0."""
@@ -261,7 +264,7 @@ class OneLookSampler(SequentialSampler):
         self.particles = self.particles.at(after.to_parameters(x), None)
         self._absorb(after.log_density(x).total - density, "unit", started)
 
-    def _absorb(self, log_weight: FloatArray, stage: str, started: float) -> None:
+    def _absorb(self, log_weight: FloatArray, stage: str, started: float) -> bool:
         ess_before = self.ess
         log_weight = np.where(np.isfinite(log_weight), log_weight, -np.inf)
         self._particles, increment = self._particles.reweighted(log_weight)
@@ -273,10 +276,10 @@ class OneLookSampler(SequentialSampler):
                 self._particles = self._particles.select(chosen)
             else:
                 self._blocks.select(chosen)
-                self._particles = replace(self._particles, log_weights=np.full(num, -np.log(num)))
-        self._note(
-            stage, started, ess_before=ess_before, ess_after=ess_after, resampled=resampled, log_increment=increment
-        )
+                self._particles = self._particles.descended(chosen)
+        facts = {"ess_before": ess_before, "ess_after": ess_after, "log_increment": increment}
+        self._note(stage, started, **facts, resampled=resampled, ancestors=self._particles.num_ancestors)
+        return bool(resampled)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 

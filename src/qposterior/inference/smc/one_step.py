@@ -163,7 +163,8 @@ def _settled(particles: Particles, target: Target, path: list[FloatArray], setti
     moved = particles.at(target.to_parameters(x), target.log_scale_of(x))
     if settings.waste_free is None:
         return moved
-    return replace(moved, log_weights=np.full(x.shape[0], -np.log(x.shape[0])))
+    ancestors = None if moved.ancestors is None else np.tile(moved.ancestors, len(path))
+    return replace(moved, log_weights=np.full(x.shape[0], -np.log(x.shape[0])), ancestors=ancestors)
 
 
 def weighted_variance(x: FloatArray, weights: FloatArray) -> FloatArray:

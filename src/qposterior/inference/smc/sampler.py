@@ -61,6 +61,8 @@ class SequentialSampler(ABC):
         arrays: dict[str, Any] = {"theta": self.particles.parameters, "log_weights": self.particles.log_weights}
         if self.particles.log_scale is not None:
             arrays["log_scale"] = self.particles.log_scale
+        if self.particles.ancestors is not None:
+            arrays["ancestors"] = self.particles.ancestors
         facts = {
             "log_evidence": self.particles.log_evidence,
             "seen": self.seen.to_text(),
@@ -76,6 +78,7 @@ class SequentialSampler(ABC):
             parameters=arrays["theta"],
             log_weights=arrays["log_weights"],
             log_scale=arrays.get("log_scale"),
+            ancestors=None if (ancestors := arrays.get("ancestors")) is None else ancestors.astype(np.int64),
             log_evidence=float(facts["log_evidence"]),
         )
         self.seen = Experience.from_text(facts["seen"], self.seen.space)
