@@ -16,7 +16,7 @@ length), `StepsMet.are_layers` turns false, and the agent draws models in place 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,17 +84,38 @@ class StepsMet:
             self.are_layers = False
 
 
-def reward_unit(rewards: FloatArray) -> float:
-    """Return the least power of two that is at least as large as every |reward|, and 1 at least."""
-    largest = float(np.abs(rewards).max(initial=0.0))
+@dataclass(kw_only=True)
+class Losses:
+    """What the episode has lost so far, the sum of its negative rewards turned round, and the most that one has."""
+
+    most: float = 0.0
+    now: float = 0.0
+
+    def begin(self) -> None:
+        """An episode has begun."""
+        self.now = 0.0
+
+    def pay(self, reward: float) -> None:
+        """A step has paid this."""
+        self.now += max(-reward, 0.0)
+        self.most = max(self.most, self.now)
+
+
+def reward_unit(rewards: FloatArray, loss: float = 0.0) -> float:
+    """Return the least power of two that is at least as large as every |reward| and a loss, and 1 at least.
+
+    The loss is the most that an episode has lost: next to a small loss that is paid at each step of a long way,
+    optimism of the size of one reward would be none.
+    """
+    largest = float(np.abs(rewards).max(initial=loss))
     return float(2.0 ** np.ceil(np.log2(largest))) if largest > 1.0 else 1.0
 
 
 class Layers:
     """What was seen in units of the layer, for a prior that grows.
 
-    Rewards are also divided by `reward_unit`, 1 or the least power of two that is as large as the largest of them: the
-    prior is optimism in units of rewards, and next to rewards far above its scale it would be none.
+    Rewards are also divided by `reward_unit`: the prior is optimism in units of rewards, and next to rewards far above
+    its scale it would be none.
     """
 
     def __init__(self, space: StateActionSpace, prior: GaussianPrior, horizon: int) -> None:
@@ -105,9 +126,9 @@ class Layers:
         self.reward_unit = 1.0
         self.told = self._untold()
 
-    def tell(self, seen: Experience) -> Experience:
+    def tell(self, seen: Experience, loss: float = 0.0) -> Experience:
         """Return what was seen in these units: all of it told again where the unit of rewards has grown."""
-        unit = reward_unit(seen.reward_mean)
+        unit = reward_unit(seen.reward_mean, loss)
         if unit > self.reward_unit:
             self.reward_unit = unit
             self.told = self._untold()
@@ -123,11 +144,11 @@ class Layers:
         """Return everything that the continuation depends on, the steps met and what was seen apart."""
         return {"step": self.steps.step, "are_layers": self.steps.are_layers, "growth": self.growth}
 
-    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience) -> None:
+    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience, loss: float = 0.0) -> None:
         """Take over what `pack` returned, and tell again what was seen."""
         self.growth, self.told = float(facts["growth"]), self._untold()
         self.steps.first, self.steps.step, self.steps.are_layers = step_met, facts["step"], facts["are_layers"]
-        self.tell(seen)
+        self.tell(seen, loss)
 
     def _untold(self) -> Experience:
         admissible, discount = self.space.pair_index >= 0, self.space.discount / self.growth

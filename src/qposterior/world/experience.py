@@ -217,6 +217,14 @@ class Experience:
             num_states=self.space.num_states, row_start=starts, successor=successor, probability=probability
         )
 
+    def edges(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        """Return where the edges of each observed pair begin, and of each edge its successor, weight and mean reward.
+
+        Weights are counts, or probabilities where rows are revealed; rewards are nan where they are not kept.
+        """
+        starts, successor, weight, rewards = _flat([self._rows[k] for k in self.observed_pairs.tolist()], 3)
+        return starts, successor.astype(np.int64, copy=False), weight, rewards
+
     def sums(self) -> PairSums:
         """Return all that the readings sum up to, as flat arrays.
 
@@ -224,7 +232,7 @@ class Experience:
         values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
         """
         moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
-        starts, successor, weight, rewards = _flat([self._rows[k] for k in pairs.tolist()], 3)
+        starts, successor, weight, rewards = self.edges()
         lengths = np.zeros(size, dtype=np.int64)
         lengths[pairs] = np.diff(starts)
         owner = np.repeat(np.arange(size), lengths)
@@ -243,7 +251,7 @@ class Experience:
             reward_low=np.where(self.observed, low, 0.0),
             reward_high=np.where(self.observed, high, 0.0),
             first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            successor=successor.astype(np.int64, copy=False),
+            successor=successor,
             edge_count=weight if is_counted else weight * count[owner],
             edge_reward=np.where(is_of_pair, moments.mean[owner], rewards),
             rows_known=not is_counted,
