@@ -7,7 +7,7 @@ import pytest
 
 import qposterior as qp
 from problems import importance_sample, random_problem, weighted_optimality
-from qposterior.agents.layers import Layers, Losses, reward_unit
+from qposterior.agents.layers import Layers, Stakes, reward_unit
 from qposterior.agents.optimistic_models import OptimisticModels
 from qposterior.agents.posterior_sampling import BELIEF_MOVES
 from qposterior.experiments.beliefs import Beliefs
@@ -249,20 +249,20 @@ def test_rewards_of_drawn_models_are_in_units_of_those_seen():
     assert abs(unseen.std() - 1.0) < 4.5 / np.sqrt(32_000)
 
 
-def test_the_unit_of_rewards_counts_what_an_episode_has_lost():
-    losses = Losses()
+def test_the_unit_of_rewards_counts_what_an_episode_has_paid_and_cost():
+    stakes = Stakes()
     for episode in ((-0.5, 2.0, -0.75), (-0.25,), (1.0, 1.0)):
-        losses.begin()
+        stakes.begin()
         for reward in episode:
-            losses.pay(reward)
-    assert losses.most == 1.25
+            stakes.add(reward)
+    assert stakes.most == 3.25
     assert reward_unit(np.array([0.1, -0.2])) == 1.0
-    assert reward_unit(np.array([0.1, -0.2]), 1.25) == 2.0
-    assert reward_unit(np.array([5.0]), 1.25) == 8.0
+    assert reward_unit(np.array([0.1, -0.2]), 3.25) == 4.0
+    assert reward_unit(np.array([5.0]), 3.25) == 8.0
 
 
 def corridor(unit, length=12):
-    """Ten ways out of a long corridor in which each step costs one; the last way out of all pays 30 once."""
+    """A corridor in which each step costs one, with a way out at each place; the last one pays 60."""
     edges = [(s, 0, max(s - 1, 0), 1.0, -unit) for s in range(length)]
     edges += [(s, 1, min(s + 1, length - 1), 1.0, -unit) for s in range(length)]
     edges += [(s, 2, length, 1.0, unit * (60.0 if s == length - 1 else -1.0)) for s in range(length)]

@@ -85,8 +85,8 @@ class StepsMet:
 
 
 @dataclass(kw_only=True)
-class Losses:
-    """What the episode has lost so far, the sum of its negative rewards turned round, and the most that one has."""
+class Stakes:
+    """What the episode has paid and cost so far, the sum of its |rewards|, and the most that one has."""
 
     most: float = 0.0
     now: float = 0.0
@@ -95,19 +95,19 @@ class Losses:
         """An episode has begun."""
         self.now = 0.0
 
-    def pay(self, reward: float) -> None:
+    def add(self, reward: float) -> None:
         """A step has paid this."""
-        self.now += max(-reward, 0.0)
+        self.now += abs(reward)
         self.most = max(self.most, self.now)
 
 
-def reward_unit(rewards: FloatArray, loss: float = 0.0) -> float:
-    """Return the least power of two that is at least as large as every |reward| and a loss, and 1 at least.
+def reward_unit(rewards: FloatArray, stake: float = 0.0) -> float:
+    """Return the least power of two that is at least as large as every |reward| and a stake, and 1 at least.
 
-    The loss is the most that an episode has lost: next to a small loss that is paid at each step of a long way,
-    optimism of the size of one reward would be none.
+    The stake is the most that an episode has paid and cost: next to a little that is lost or won at each step of a long
+    way, optimism of the size of one reward would be none.
     """
-    largest = float(np.abs(rewards).max(initial=loss))
+    largest = float(np.abs(rewards).max(initial=stake))
     return float(2.0 ** np.ceil(np.log2(largest))) if largest > 1.0 else 1.0
 
 
@@ -126,9 +126,9 @@ class Layers:
         self.reward_unit = 1.0
         self.told = self._untold()
 
-    def tell(self, seen: Experience, loss: float = 0.0) -> Experience:
+    def tell(self, seen: Experience, stake: float = 0.0) -> Experience:
         """Return what was seen in these units: all of it told again where the unit of rewards has grown."""
-        unit = reward_unit(seen.reward_mean, loss)
+        unit = reward_unit(seen.reward_mean, stake)
         if unit > self.reward_unit:
             self.reward_unit = unit
             self.told = self._untold()
@@ -144,11 +144,11 @@ class Layers:
         """Return everything that the continuation depends on, the steps met and what was seen apart."""
         return {"step": self.steps.step, "are_layers": self.steps.are_layers, "growth": self.growth}
 
-    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience, loss: float = 0.0) -> None:
+    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience, stake: float = 0.0) -> None:
         """Take over what `pack` returned, and tell again what was seen."""
         self.growth, self.told = float(facts["growth"]), self._untold()
         self.steps.first, self.steps.step, self.steps.are_layers = step_met, facts["step"], facts["are_layers"]
-        self.tell(seen, loss)
+        self.tell(seen, stake)
 
     def _untold(self) -> Experience:
         admissible, discount = self.space.pair_index >= 0, self.space.discount / self.growth

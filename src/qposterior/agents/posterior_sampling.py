@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.agents.layers import Layers, Losses, reward_unit
+from qposterior.agents.layers import Layers, Stakes, reward_unit
 from qposterior.agents.optimistic_models import OptimisticModels
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
@@ -116,7 +116,7 @@ class PosteriorSamplingAgent:
             self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self._rng = make_rng(seed)
-        self.losses = Losses()
+        self.stakes = Stakes()
         horizon = self._check_growth() if self._grows else 0
         self.layers = Layers(space, self.prior, horizon) if self._grows and not counted else None  # type: ignore[arg-type]
         self.models = self._make_models(horizon) if self._grows else None
@@ -188,7 +188,7 @@ class PosteriorSamplingAgent:
         self.space.check_state(state)
         self.replanning.begin()
         self._steps = 0
-        self.losses.begin()
+        self.stakes.begin()
         if self.layers:
             self.layers.steps.begin(state)
         self.redraw()
@@ -197,7 +197,7 @@ class PosteriorSamplingAgent:
         """Bring the particles up to date and draw another policy from them."""
         if not self.keeps_posterior:
             assert self.models is not None
-            self.models.unit = reward_unit(self.experience.reward_mean, self.losses.most)
+            self.models.unit = reward_unit(self.experience.reward_mean, self.stakes.most)
             self._plan = self.models.make_plan()
             self.num_updates += 1
             return
@@ -210,7 +210,7 @@ class PosteriorSamplingAgent:
         """Take in what is new, or else move the particles on."""
         left = self.stop_at - time.perf_counter()
         deadline = self.deadline if np.isinf(left) else min(left, np.inf if self.deadline is None else self.deadline)
-        told = self.experience if self.layers is None else self.layers.tell(self.experience, self.losses.most)
+        told = self.experience if self.layers is None else self.layers.tell(self.experience, self.stakes.most)
         if self.sampler.update(told, deadline=deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
@@ -235,7 +235,7 @@ class PosteriorSamplingAgent:
         """Add to the experience; the particles follow when a policy is next drawn."""
         check_type("observation", observation, Observation)
         self._has_learned = False
-        self.losses.pay(observation.reward)
+        self.stakes.add(observation.reward)
         if self.layers:
             self.layers.steps.move(observation.state, observation.next_state)
         observation.record_in(self.experience)
@@ -346,7 +346,7 @@ class PosteriorSamplingAgent:
             "num_updates": self.num_updates,
             "episode": [sorted(self.replanning.fresh), self._steps, self._has_learned],
             "layers": None if self.layers is None else self.layers.pack(),
-            "losses": asdict(self.losses),
+            "stakes": asdict(self.stakes),
             "sampler": facts,
         }
 
@@ -367,9 +367,9 @@ class PosteriorSamplingAgent:
         agent.num_updates = facts["num_updates"]
         *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
         agent.replanning.fresh = set(fresh)
-        agent.losses = Losses(**facts.get("losses", {}))
+        agent.stakes = Stakes(**facts.get("stakes", {}))
         if agent.layers:
-            agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience, agent.losses.most)
+            agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience, agent.stakes.most)
             agent.sampler = agent._start_sampler(agent.layers.told, agent.layers.prior)
         agent.sampler.unpack(arrays, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
