@@ -115,7 +115,7 @@ class Layers:
     """What was seen in units of the layer, for a prior that grows.
 
     Rewards are also divided by `reward_unit`: the prior is optimism in units of rewards, and next to rewards far above
-    its scale it would be none.
+    its scale it would be none. What an episode adds up to does not matter: h rewards are less than aʰ of them.
     """
 
     def __init__(self, space: StateActionSpace, prior: GaussianPrior, horizon: int) -> None:
@@ -126,9 +126,9 @@ class Layers:
         self.reward_unit = 1.0
         self.told = self._untold()
 
-    def tell(self, seen: Experience, stake: float = 0.0) -> Experience:
+    def tell(self, seen: Experience) -> Experience:
         """Return what was seen in these units: all of it told again where the unit of rewards has grown."""
-        unit = reward_unit(seen.reward_mean, stake)
+        unit = reward_unit(seen.reward_mean)
         if unit > self.reward_unit:
             self.reward_unit = unit
             self.told = self._untold()
@@ -144,11 +144,11 @@ class Layers:
         """Return everything that the continuation depends on, the steps met and what was seen apart."""
         return {"step": self.steps.step, "are_layers": self.steps.are_layers, "growth": self.growth}
 
-    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience, stake: float = 0.0) -> None:
+    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience) -> None:
         """Take over what `pack` returned, and tell again what was seen."""
         self.growth, self.told = float(facts["growth"]), self._untold()
         self.steps.first, self.steps.step, self.steps.are_layers = step_met, facts["step"], facts["are_layers"]
-        self.tell(seen, stake)
+        self.tell(seen)
 
     def _untold(self) -> Experience:
         admissible, discount = self.space.pair_index >= 0, self.space.discount / self.growth

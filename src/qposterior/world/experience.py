@@ -505,6 +505,8 @@ class Experience:
 
     def _checked_row(self, k: int, row: Row) -> Row:
         given = _two("a transition row", row, "(successors, probabilities)")
+        if k not in self._rows and _is_certain(*given, self.space.num_states):  # most are: without further checks
+            return given[0].astype(np.int64), given[1].astype(float)
         successors = check_indices("successors", given[0], self.space.num_states)
         weights = check_numbers("probabilities of successors", given[1])
         order = np.argsort(successors)
@@ -613,6 +615,13 @@ def _flat(rows: Sequence[Sequence[Any]], num_columns: int) -> list[Any]:
     columns = zip(*rows, strict=True) if rows else [[np.empty(0)]] * num_columns
     starts = np.cumsum([0, *(row[0].size for row in rows)], dtype=np.int64)
     return [starts, *map(np.concatenate, columns)]
+
+
+def _is_certain(successors: Any, weights: Any, num_states: int) -> bool:
+    """Return whether a row is two arrays of one entry, a state with certainty."""
+    if getattr(successors, "shape", None) != (1,) or getattr(weights, "shape", None) != (1,):
+        return False
+    return bool(successors.dtype.kind == "i" and 0 <= successors[0] < num_states and weights[0] == 1.0)
 
 
 def _are_equal(known: Any, given: Any) -> bool:
