@@ -7,8 +7,12 @@ import pytest
 
 import qposterior as qp
 from problems import importance_sample, random_problem, weighted_optimality
-from qposterior.agents.layers import Layers
+from qposterior.agents.layers import Layers, Stakes, reward_unit
+from qposterior.agents.optimistic_models import OptimisticModels
+from qposterior.agents.posterior_sampling import BELIEF_MOVES
+from qposterior.experiments.beliefs import Beliefs
 from qposterior.experiments.explore import make_world, spawn_seeds
+from qposterior.inference.smc.joint_moves import JointSampler
 from qposterior.inference.smc.one_look import OneLookSampler
 from qposterior.model.noise import Noise, Tolerance
 from qposterior.model.target import Target
@@ -205,10 +209,9 @@ def test_without_layers_the_agent_plans_in_models_that_it_draws(tmp_path):
     updates = len(agent.sampler.trace)
     agent.save(tmp_path / "agent.npz")
     loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
-    twin = qp.make_agent(
-        "psrl-deterministic", sea, horizon=world.cap, layered=False, reward_mean=1.0, in_units=True, reward_scale=1.0
-    )
+    twin = OptimisticModels(sea.space, horizon=world.cap, transitions="revealed")
     twin.experience, twin._rng.bit_generator.state = agent.experience.copy(), agent._rng.bit_generator.state
+    assert agent.progress() == {}
     agent.begin_episode(0)
     np.testing.assert_array_equal(agent.held_plan(), twin.make_plan())
     assert agent.held_plan().shape == (world.cap, sea.space.num_states)
@@ -235,6 +238,8 @@ def test_rewards_of_drawn_models_are_in_units_of_those_seen():
     agent = qp.make_agent("abrl", mdp, horizon=5, seed=0)
     for pair in ((0, 0), (1, 1)):
         agent.experience.reveal(mdp.space.pair(*pair), qp.Experience.of_pairs(mdp, [pair]))
+    agent.layers.steps.are_layers = False
+    agent.begin_episode(0)  # takes over the unit
     drawn = np.array([agent.models.draw_rewards() for _ in range(4000)])
     assert set(drawn[:, 0]) == {-20.0}
     assert set(drawn[:, 3]) == {20.0}
@@ -242,6 +247,75 @@ def test_rewards_of_drawn_models_are_in_units_of_those_seen():
     # N(1, 1) over 16,000 draws: 4.5 standard errors, false-alarm rate 7e-6 each, fixed seed.
     assert abs(unseen.mean() - 1.0) < 4.5 / np.sqrt(16_000)
     assert abs(unseen.std() - 1.0) < 4.5 / np.sqrt(32_000)
+
+
+def test_the_unit_of_rewards_counts_what_an_episode_has_paid_and_cost():
+    stakes = Stakes()
+    for episode in ((-0.5, 2.0, -0.75), (-0.25,), (1.0, 1.0)):
+        stakes.begin()
+        for reward in episode:
+            stakes.add(reward)
+    assert stakes.most == 3.25
+    assert reward_unit(np.array([0.1, -0.2])) == 1.0
+    assert reward_unit(np.array([0.1, -0.2]), 3.25) == 4.0
+    assert reward_unit(np.array([5.0]), 3.25) == 8.0
+
+
+def corridor(unit, length=12):
+    """A corridor in which each step costs one, with a way out at each place; the last one pays 60."""
+    edges = [(s, 0, max(s - 1, 0), 1.0, -unit) for s in range(length)]
+    edges += [(s, 1, min(s + 1, length - 1), 1.0, -unit) for s in range(length)]
+    edges += [(s, 2, length, 1.0, unit * (60.0 if s == length - 1 else -1.0)) for s in range(length)]
+    return qp.FiniteMDP.from_edges(edges, goal=[length], initial=[1.0] + length * [0.0])
+
+
+@pytest.mark.parametrize("transitions", ["revealed", "dirichlet"])
+def test_the_unit_of_rewards_does_not_matter_where_each_step_costs(transitions):
+    """Optimism of one reward would not pay for the way to the end, and in small rewards it would."""
+    found = []
+    for unit in (1e-3, 1.0, 1e3):
+        total = 0.0
+        for seed in range(300, 308):
+            mdp = corridor(unit)
+            agent = qp.make_agent("abrl", mdp, horizon=50, transitions=transitions, seed=seed)
+            run = qp.explore(agent, make_world(mdp, cap=50), episodes=40, seed=seed, keep_transitions=False)
+            assert np.median(run.regret[-9:]) < 1e-9 * unit
+            total += sum(run.regret) / unit
+        found.append(total)
+    assert max(found) <= 1.1 * min(found), found
+
+
+def test_an_agent_of_counted_rows_plans_in_models_and_says_what_it_believes_when_asked(tmp_path, monkeypatch):
+    river = qp.make_environment("river-swim", depth=4)
+    world = make_world(river, cap=30)
+    agent = qp.make_agent("abrl", river, horizon=30, transitions="dirichlet", seed=2)
+    asked = []
+    monkeypatch.setattr(JointSampler, "move", lambda self, times=1, **_: asked.append(times))
+    before = qp.explore(agent, world, episodes=5, seed=2)
+    assert agent.held_plan().shape == (30, 4)
+    assert not agent.keeps_posterior
+    beliefs = Beliefs(space=river.space, seed=2)
+    beliefs.record(agent)
+    assert asked == []
+    beliefs.finish(agent)
+    assert asked == [BELIEF_MOVES]
+    monkeypatch.undo()
+    agent.save(tmp_path / "agent.npz")
+    loaded = qp.PosteriorSamplingAgent.load(tmp_path / "agent.npz")
+    one, two = (qp.explore(each, world, episodes=4, after=before) for each in (agent, loaded))
+    assert one.transitions == two.transitions
+
+
+def test_what_is_believed_of_counted_rows_is_the_joint_posterior():
+    mdp = qp.make_environment("river-swim", depth=3)
+    agent = qp.make_agent("abrl", mdp, horizon=20, transitions="dirichlet", particles=200, seed=0)
+    qp.explore(agent, make_world(mdp, cap=20), episodes=3, seed=0)
+    said, again = agent.posterior(), agent.posterior()
+    assert said.draws.tobytes() == again.draws.tobytes()
+    rows = qp.DirichletRows(successors="all")
+    chains = qp.posterior(agent.experience, transitions=rows, tolerance=0.0, seed=1)
+    gap = (said.mean() - chains.mean())[mdp.space.pair_state, mdp.space.pair_action]
+    assert np.abs(gap / chains.sd()[mdp.space.pair_state, mdp.space.pair_action]).max() < 0.5
 
 
 def test_what_the_agent_says_it_believes_is_not_its_optimism():
@@ -262,7 +336,7 @@ def test_what_the_agent_says_it_believes_is_not_its_optimism():
         ({"horizon": 3, "inference": "adaptive"}, "growth is for abrl"),
         ({"horizon": 3, "rewards": "noisy"}, "growth is for abrl"),
         ({"horizon": 3, "noise": Noise()}, "growth is for abrl"),
-        ({"horizon": 3, "transitions": "dirichlet"}, "needs the rows"),
+        ({"transitions": "dirichlet", "rewards": "noisy"}, "horizon"),
         ({"horizon": 0}, "horizon must be at least 1"),
     ],
 )

@@ -16,7 +16,7 @@ length), `StepsMet.are_layers` turns false, and the agent draws models in place 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,17 +84,38 @@ class StepsMet:
             self.are_layers = False
 
 
-def reward_unit(rewards: FloatArray) -> float:
-    """Return the least power of two that is at least as large as every |reward|, and 1 at least."""
-    largest = float(np.abs(rewards).max(initial=0.0))
+@dataclass(kw_only=True)
+class Stakes:
+    """What the episode has paid and cost so far, the sum of its |rewards|, and the most that one has."""
+
+    most: float = 0.0
+    now: float = 0.0
+
+    def begin(self) -> None:
+        """An episode has begun."""
+        self.now = 0.0
+
+    def add(self, reward: float) -> None:
+        """A step has paid this."""
+        self.now += abs(reward)
+        self.most = max(self.most, self.now)
+
+
+def reward_unit(rewards: FloatArray, stake: float = 0.0) -> float:
+    """Return the least power of two that is at least as large as every |reward| and a stake, and 1 at least.
+
+    The stake is the most that an episode has paid and cost: next to a little that is lost or won at each step of a long
+    way, optimism of the size of one reward would be none.
+    """
+    largest = float(np.abs(rewards).max(initial=stake))
     return float(2.0 ** np.ceil(np.log2(largest))) if largest > 1.0 else 1.0
 
 
 class Layers:
     """What was seen in units of the layer, for a prior that grows.
 
-    Rewards are also divided by `reward_unit`, 1 or the least power of two that is as large as the largest of them: the
-    prior is optimism in units of rewards, and next to rewards far above its scale it would be none.
+    Rewards are also divided by `reward_unit`: the prior is optimism in units of rewards, and next to rewards far above
+    its scale it would be none. What an episode adds up to does not matter: h rewards are less than aʰ of them.
     """
 
     def __init__(self, space: StateActionSpace, prior: GaussianPrior, horizon: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.agents.replanning import Replanning
+from qposterior.agents.replanning import Replanning, is_known_anew
 from qposterior.checks import check_count, make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.world.arrays import IntArray
@@ -87,7 +87,7 @@ class ModelAgent(ABC):
         """Add to the experience."""
         observation.record_in(self.experience)
         pair = self.space.pair(observation.state, observation.action)
-        if self.experience.count[pair] == self.known_after:
+        if is_known_anew(self.experience, pair, self.known_after):
             self.replanning.learn(pair)
 
     def end_episode(self) -> None:

@@ -20,15 +20,18 @@ def plan(
     horizon: int,
     rng: np.random.Generator,
     bonus: FloatArray | None = None,
+    discount: float | None = None,
 ) -> IntArray:
     """Return ``(H, S)`` optimal actions by step and state (−1 at goals) of the model with `horizon` steps to go.
 
     Backward induction: Q_t = r + γ P V_{t+1}, V_H = 0. Ties are broken at random, one draw per plan. `bonus`, where
-    it is not nan, is a ``(K,)`` value per remaining step for pairs whose model is unknown: Q_t = bonus · (H − t).
+    it is not nan, is a ``(K,)`` value per remaining step for pairs whose model is unknown: Q_t = bonus · (H − t). The
+    `discount` is that of the space unless given.
     """
     from qposterior.model.kernels.planning import plan_backwards
 
     states = space.deciding_states
+    discount = space.discount if discount is None else discount
     chosen = plan_backwards(
         states,
         np.append(space.first_pair[states], space.num_pairs),
@@ -37,9 +40,9 @@ def plan(
         table.probability,
         rewards,
         np.full(space.num_pairs, np.nan) if bonus is None else bonus,
-        np.array([_discounted_steps(space.discount, steps) for steps in range(1, horizon + 1)]),
+        np.array([_discounted_steps(discount, steps) for steps in range(1, horizon + 1)]),
         rng.random(space.num_pairs),
-        space.discount,
+        discount,
         space.num_states,
         TIE,
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.agents.layers import Layers
+from qposterior.agents.layers import Layers, Stakes, reward_unit
+from qposterior.agents.optimistic_models import OptimisticModels
 from qposterior.agents.planning import act_on
 from qposterior.agents.protocol import Observation, check_transitions
-from qposterior.agents.psrl_deterministic import DeterministicPSRLAgent
-from qposterior.agents.replanning import Replanning
+from qposterior.agents.replanning import Replanning, is_known_anew
 from qposterior.checks import check_choice, check_count, check_number, check_type, make_rng
 from qposterior.errors import InvalidInputError
 from qposterior.inference.records import Particles
@@ -43,8 +43,8 @@ FORMAT = "qposterior-agent 2"
 BELIEF = GaussianPrior()
 """The prior of what is reported where one explores by a prior that grows."""
 
-OPTIMISTIC_REWARDS: dict[str, Any] = {"reward_mean": 1.0, "reward_scale": 1.0, "in_units": True}
-"""What models pay that are drawn where a prior that grows has met a loop (docs/explanation/exploring-loops.md)."""
+BELIEF_MOVES = 30
+"""Moves by which particles of what is reported are brought from the prior to the posterior of counted rows."""
 
 NAMES = {"one-look": "abrl", "adaptive": "abrl-paper", "fixed": "abrl-fixed", "exact": "abrl-exact"}
 """The agent's name by how its posterior is kept up to date."""
@@ -59,8 +59,8 @@ class PosteriorSamplingAgent:
     enumeration (`abrl-exact`). The paper's samplers work in Q coordinates unless `coordinates` says ``"bellman"``.
     ``transitions="dirichlet"`` (`abrl` only): successors are counted, and the rows drawn with Q by moves alone
     (`JointSampler`); that works in any environment with finitely many states, table or not. A `prior` with growth holds
-    while each state is met at one step of the episodes; from then on the agent plans in models that it draws
-    (`DeterministicPSRLAgent`, `OPTIMISTIC_REWARDS`), and its sampler rests.
+    while rows are told and each state is met at one step of the episodes; else, and from then on, the agent plans in
+    models that it draws (`OptimisticModels`, docs/explanation/exploring-loops.md), and its sampler rests.
 
     A policy is drawn at the start of an episode, and again every `redraw_every` steps where that is given, or when
     `redraw` is called: the paper's times T. In a problem with loops a held policy could circle for ever on a pair first
@@ -112,14 +112,16 @@ class PosteriorSamplingAgent:
         if variable_of(self.prior) != "q":
             raise InvalidInputError("this agent takes a prior on Q; for a RewardPrior use make_agent('abrl', ...)")
         self.noise = noise
-        if rewards == "noisy" and noise is None:
+        if rewards == "noisy" and noise is None and not self._grows:
             self.noise = Noise(scale=1.0) if inference == "exact" else Noise()
         self.experience = Experience(space, transitions="counted" if counted else "revealed", rewards=rewards)
         self._rng = make_rng(seed)
-        self.layers = self._make_layers() if self._grows else None
-        self.models = self._make_models() if self._grows else None
+        self.stakes = Stakes()
+        horizon = self._check_growth() if self._grows else 0
+        self.layers = Layers(space, self.prior, horizon) if self._grows and not counted else None  # type: ignore[arg-type]
+        self.models = self._make_models(horizon) if self._grows else None
         if self.layers is None:
-            self.sampler = self._start_sampler(self.experience, self.prior)
+            self.sampler = self._start_sampler(self.experience, BELIEF if self._grows else self.prior)
         else:
             self.sampler = self._start_sampler(self.layers.told, self.layers.prior)
         self._plan: IntArray | None = None  # (H, S) by step of the episode, or one row for all steps
@@ -132,29 +134,28 @@ class PosteriorSamplingAgent:
         """Whether the prior is one for exploring, not a belief."""
         return float(getattr(self.prior, "growth", 1.0)) != 1.0
 
-    def _make_layers(self) -> Layers:
-        if self._settings["inference"] != "one-look" or self.noise or self.experience.rewards != "deterministic":
+    def _check_growth(self) -> int:
+        """Return the horizon of a prior that grows, or raise where there can be none."""
+        is_counted, is_noisy = self.experience.transitions == "counted", self.experience.rewards != "deterministic"
+        if self._settings["inference"] != "one-look" or self.noise or (is_noisy and not is_counted):
             raise InvalidInputError("a prior with growth is for abrl with deterministic rewards; leave growth out")
-        if self.experience.transitions == "counted":
-            raise InvalidInputError("a prior with growth needs the rows of the pairs seen; leave growth out")
         horizon = self._settings["horizon"]
         if horizon is None:
             raise InvalidInputError("a prior with growth needs horizon=, the most steps that an episode may take")
         check_type("a prior with growth", self.prior, GaussianPrior)
-        return Layers(self.space, self.prior, horizon)  # type: ignore[arg-type]
+        return check_count("horizon", horizon)
 
-    def _make_models(self) -> DeterministicPSRLAgent:
-        """Return what plans where there are loops: in models of the same experience, by the same random numbers."""
-        models = DeterministicPSRLAgent(
-            self.space, horizon=self._settings["horizon"], layered=False, seed=self._rng, **OPTIMISTIC_REWARDS
-        )
+    def _make_models(self, horizon: int) -> OptimisticModels:
+        """Return what plans where no prior on Q grows: in models of the same experience, by the same random numbers."""
+        rows = "dirichlet" if self.experience.transitions == "counted" else "revealed"
+        models = OptimisticModels(self.space, horizon=horizon, transitions=rows, seed=self._rng)
         models.experience = self.experience
         return models
 
     @property
-    def _meets_loops(self) -> bool:
-        """Whether the prior grows, and a state was met at two steps: models are drawn then, and no Q."""
-        return self.layers is not None and not self.layers.steps.are_layers
+    def keeps_posterior(self) -> bool:
+        """Whether the particles follow what is seen; else `posterior` makes them anew, which may take long."""
+        return self.models is None or (self.layers is not None and self.layers.steps.are_layers)
 
     def _start_sampler(self, template: Experience, prior: Prior) -> SequentialSampler:
         told = self._settings
@@ -187,14 +188,16 @@ class PosteriorSamplingAgent:
         self.space.check_state(state)
         self.replanning.begin()
         self._steps = 0
+        self.stakes.begin()
         if self.layers:
             self.layers.steps.begin(state)
         self.redraw()
 
     def redraw(self) -> None:
         """Bring the particles up to date and draw another policy from them."""
-        if self._meets_loops:
+        if not self.keeps_posterior:
             assert self.models is not None
+            self.models.unit = reward_unit(self.experience.reward_mean, self.stakes.most)
             self._plan = self.models.make_plan()
             self.num_updates += 1
             return
@@ -232,14 +235,17 @@ class PosteriorSamplingAgent:
         """Add to the experience; the particles follow when a policy is next drawn."""
         check_type("observation", observation, Observation)
         self._has_learned = False
+        self.stakes.add(observation.reward)
         if self.layers:
             self.layers.steps.move(observation.state, observation.next_state)
-        if observation.record_in(self.experience):
-            self.replanning.learn(self.space.pair(observation.state, observation.action))
+        observation.record_in(self.experience)
+        pair = self.space.pair(observation.state, observation.action)
+        if is_known_anew(self.experience, pair):
+            self.replanning.learn(pair)
 
     def end_episode(self) -> None:
         """Take in what the episode brought, so that `posterior` and `predict` know of it."""
-        if not self._meets_loops:
+        if self.keeps_posterior:
             self._learn()
 
     # -- what it believes ----------------------------------------------------------------------------------------------
@@ -272,21 +278,28 @@ class PosteriorSamplingAgent:
 
     def _believed_particles(self) -> Particles:
         """Return particles under `BELIEF` given what was seen; asking for them changes nothing that comes after."""
-        if self._believed is None or self._believed[0] != self.experience.num_observed:
-            sampler = OneLookSampler.start(
-                self.experience,
-                prior=BELIEF,
-                noise=Tolerance(),
-                particles=self._settings["particles"],
-                rng=np.random.default_rng(0),
+        seen, is_counted = self.experience, self.experience.transitions == "counted"
+        version = int(seen.count.sum()) if is_counted else seen.num_observed
+        if self._believed is None or self._believed[0] != version:
+            common: dict[str, Any] = {"prior": BELIEF, "particles": self._settings["particles"]}
+            common |= {"rng": np.random.default_rng(0)}
+            sampler: SequentialSampler = (
+                JointSampler.start(seen, **common, noise=self._reading_noise, moves=BELIEF_MOVES)
+                if is_counted
+                else OneLookSampler.start(seen, **common, noise=Tolerance())
             )
-            sampler.update(self.experience)
-            self._believed = self.experience.num_observed, sampler.particles
+            sampler.update(seen)
+            self._believed = version, sampler.particles
         return self._believed[1]
+
+    @property
+    def _reading_noise(self) -> Noise | Tolerance:
+        """What is believed of the noise of rewards, where nothing was said."""
+        return Noise() if self.experience.rewards == "noisy" else Tolerance()
 
     def progress(self) -> dict[str, float]:
         """Return the live state of learning: the tolerance reached and the effective number of particles."""
-        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.ess}
+        return {"tolerance": self.sampler.tolerance, "ess": self.sampler.ess} if self.keeps_posterior else {}
 
     def _draw_policy(self) -> IntArray:
         """Return the greedy policy of one particle, drawn by its weight; ties at random or to the lowest action."""
@@ -333,6 +346,7 @@ class PosteriorSamplingAgent:
             "num_updates": self.num_updates,
             "episode": [sorted(self.replanning.fresh), self._steps, self._has_learned],
             "layers": None if self.layers is None else self.layers.pack(),
+            "stakes": asdict(self.stakes),
             "sampler": facts,
         }
 
@@ -353,6 +367,7 @@ class PosteriorSamplingAgent:
         agent.num_updates = facts["num_updates"]
         *_, fresh, agent._steps, agent._has_learned = facts["episode"]  # older files begin with the states entered
         agent.replanning.fresh = set(fresh)
+        agent.stakes = Stakes(**facts.get("stakes", {}))
         if agent.layers:
             agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience)
             agent.sampler = agent._start_sampler(agent.layers.told, agent.layers.prior)

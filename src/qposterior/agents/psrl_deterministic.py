@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qposterior.agents.layers import StepsMet, reward_unit
+from qposterior.agents.layers import StepsMet
 from qposterior.agents.model_agent import ModelAgent
 from qposterior.agents.planning import plan
 from qposterior.agents.protocol import Observation
@@ -26,12 +26,12 @@ class DeterministicPSRLAgent(ModelAgent):
     unseen pair one successor drawn uniformly from its candidates; ``"dirichlet"``, a draw from
     Dirichlet(concentration + counts) over those same candidates. While each state has been met at one step of the
     episodes only, the candidates of a pair are those of `StepsMet.may_follow`; else, and with ``layered=False``, all
-    states. With ``successors="unmet"`` an unseen pair leads to a state that was never met, while there is one. With
-    ``in_units=True`` mean and scale of unseen rewards are in units of `reward_unit` of the rewards seen.
+    states. With ``successors="unmet"`` an unseen pair leads to a state that was never met, while there is one.
     """
 
     name = "psrl-deterministic"
     repeats = 1  # how often each observation of a successor counts
+    patience = 1.0  # what a step is discounted by in its plans, besides the discount of the space
 
     def __init__(
         self,
@@ -43,7 +43,6 @@ class DeterministicPSRLAgent(ModelAgent):
         transitions: str = "revealed",
         successors: str = "uniform",
         layered: bool = True,
-        in_units: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(space, transitions=transitions, **settings)
@@ -52,7 +51,7 @@ class DeterministicPSRLAgent(ModelAgent):
         check_number("reward_scale", reward_scale, "[0, inf)")
         check_number("concentration", concentration, "(0, inf)")
         self.reward_mean, self.reward_scale, self.concentration = reward_mean, reward_scale, concentration
-        self.successors, self.in_units = successors, in_units
+        self.successors = successors
         self._nothing_left_to_draw = False
         self.steps = StepsMet(space)
         self.steps.are_layers = layered
@@ -74,16 +73,21 @@ class DeterministicPSRLAgent(ModelAgent):
             and self.experience.rewards == "deterministic"
             and self.experience.num_observed == self.space.num_pairs
         )
-        return plan(self.space, self.draw_rows(), self.draw_rewards(), horizon=self.horizon, rng=self._rng)
+        discount = self.space.discount * self.patience
+        rows, rewards = self.draw_model()
+        return plan(self.space, rows, rewards, horizon=self.horizon, rng=self._rng, discount=discount)
 
     def is_settled(self) -> bool:
         """Return whether the plan in hand was made when nothing random was left to draw."""
         return self._nothing_left_to_draw
 
+    def draw_model(self) -> tuple[TransitionTable, FloatArray]:
+        """Return all rows and ``(K,)`` mean rewards."""
+        return self.draw_rows(), self.draw_rewards()
+
     def draw_rewards(self) -> FloatArray:
         """Return ``(K,)`` mean rewards: what was seen, and draws where nothing was."""
-        unit = reward_unit(self.experience.reward_mean) if self.in_units else 1.0
-        drawn = unit * self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
+        drawn = self._rng.normal(self.reward_mean, self.reward_scale, self.space.num_pairs)
         return np.where(self.experience.observed, self.experience.reward_mean, drawn)
 
     def draw_rows(self) -> TransitionTable:
@@ -102,7 +106,7 @@ class DeterministicPSRLAgent(ModelAgent):
             return _single_rows(self.space, guess)
         unseen = np.flatnonzero(~self.experience.observed)
         pair = np.concatenate([np.repeat(seen, np.diff(table.row_start)), unseen])
-        return _rows_from_entries(
+        return rows_from_entries(
             self.space,
             pair,
             np.concatenate([table.successor, guess[unseen]]),
@@ -135,7 +139,7 @@ class DeterministicPSRLAgent(ModelAgent):
             seen, counts = self.experience.row(int(k))
             shape[np.searchsorted(key, k * space.num_states + seen)] += self.repeats * counts
         gammas = self._rng.standard_gamma(shape) + np.finfo(float).tiny
-        return _rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
+        return rows_from_entries(space, pair, successor, gammas / np.bincount(pair, gammas)[pair])
 
 
 def _single_rows(space: StateActionSpace, successor: IntArray) -> TransitionTable:
@@ -147,9 +151,10 @@ def _single_rows(space: StateActionSpace, successor: IntArray) -> TransitionTabl
     )
 
 
-def _rows_from_entries(
+def rows_from_entries(
     space: StateActionSpace, pair: IntArray, successor: IntArray, probability: np.ndarray
 ) -> TransitionTable:
+    """Return the table of entries in any order, each of a pair."""
     order = np.argsort(pair, kind="stable")
     return TransitionTable(
         num_states=space.num_states,

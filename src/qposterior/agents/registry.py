@@ -62,9 +62,10 @@ def _make_abrl(
 ) -> Agent:
     """Return the agent of a prior on Q, or, for a prior on rewards, posterior sampling of models.
 
-    Where nothing else is said, rewards are deterministic and rows are told, the prior is `OPTIMISM`.
+    Where nothing else is said, the prior is `OPTIMISM` if rewards are deterministic or successors are counted.
     """
-    if prior is None and settings["rewards"] == "deterministic" and settings["transitions"] != "dirichlet":
+    is_counted = settings["transitions"] == "dirichlet"
+    if prior is None and settings.get("noise") is None and (is_counted or settings["rewards"] == "deterministic"):
         prior = OPTIMISM
     if variable_of(prior) != "reward":
         return PosteriorSamplingAgent(space, prior=prior, horizon=horizon, **settings)

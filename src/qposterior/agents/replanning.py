@@ -5,8 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from qposterior.errors import unknown_name
+from qposterior.world.experience import Experience
 
 REPLAN_RULES = ("loops", "episode")
+
+
+def is_known_anew(experience: Experience, pair: int, known_after: int = 1) -> bool:
+    """Return whether the last look at a pair has made it known: the first, or where rows are counted any that doubles.
+
+    A plan may rest on what a counted row was drawn to be, and a look that shows it to be otherwise is no first look.
+    """
+    count = int(experience.count[pair])
+    if experience.transitions == "counted" and known_after == 1:
+        return count & (count - 1) == 0
+    return count == known_after
 
 
 @dataclass(kw_only=True)

@@ -57,12 +57,13 @@ class Beliefs:
             return
         self.trace += [{"seed": self.seed, "episode": self.episode} | row for row in sampler.trace[self._steps :]]
         self._steps = len(sampler.trace)
-        if self.space.num_pairs <= MOST_PAIRS:
+        if self.space.num_pairs <= MOST_PAIRS and _keeps_posterior(agent):
             self.tables.append((self.episode, belief_table(agent.posterior())))
 
     def finish(self, agent: Any) -> None:
-        """Take in the posterior that the agent ends with."""
-        if hasattr(agent, "posterior") and (not self.tables or self.tables[-1][0] != self.episode):
+        """Take in the posterior that the agent ends with, unless it would have to be made for a large problem."""
+        is_at_hand = _keeps_posterior(agent) or self.space.num_pairs <= MOST_PAIRS
+        if hasattr(agent, "posterior") and is_at_hand and (not self.tables or self.tables[-1][0] != self.episode):
             self.tables.append((self.episode, belief_table(agent.posterior())))
 
     def rows(self) -> list[tuple[Any, ...]]:
@@ -73,6 +74,11 @@ class Beliefs:
             for episode, table in self.tables
             for pair, values in zip(pairs, table.T.tolist(), strict=True)
         ]
+
+
+def _keeps_posterior(agent: Any) -> bool:
+    """Return whether an agent's posterior follows what it sees; one that plans in models makes it when it is asked."""
+    return getattr(agent, "keeps_posterior", True)
 
 
 def belief_table(posterior: Posterior) -> FloatArray:

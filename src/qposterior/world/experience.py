@@ -217,6 +217,14 @@ class Experience:
             num_states=self.space.num_states, row_start=starts, successor=successor, probability=probability
         )
 
+    def edges(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        """Return where the edges of each observed pair begin, and of each edge its successor, weight and mean reward.
+
+        Weights are counts, or probabilities where rows are revealed; rewards are nan where they are not kept.
+        """
+        starts, successor, weight, rewards = _flat([self._rows[k] for k in self.observed_pairs.tolist()], 3)
+        return starts, successor.astype(np.int64, copy=False), weight, rewards
+
     def sums(self) -> PairSums:
         """Return all that the readings sum up to, as flat arrays.
 
@@ -224,7 +232,7 @@ class Experience:
         values a pair. With known rows the reward of an edge is known where it is the only one of its pair.
         """
         moments, pairs, size = self._moments().copy(), self.observed_pairs, self.space.num_pairs
-        starts, successor, weight, rewards = _flat([self._rows[k] for k in pairs.tolist()], 3)
+        starts, successor, weight, rewards = self.edges()
         lengths = np.zeros(size, dtype=np.int64)
         lengths[pairs] = np.diff(starts)
         owner = np.repeat(np.arange(size), lengths)
@@ -243,7 +251,7 @@ class Experience:
             reward_low=np.where(self.observed, low, 0.0),
             reward_high=np.where(self.observed, high, 0.0),
             first_edge=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            successor=successor.astype(np.int64, copy=False),
+            successor=successor,
             edge_count=weight if is_counted else weight * count[owner],
             edge_reward=np.where(is_of_pair, moments.mean[owner], rewards),
             rows_known=not is_counted,
@@ -497,6 +505,8 @@ class Experience:
 
     def _checked_row(self, k: int, row: Row) -> Row:
         given = _two("a transition row", row, "(successors, probabilities)")
+        if k not in self._rows and _is_certain(*given, self.space.num_states):  # most are: without further checks
+            return given[0].astype(np.int64), given[1].astype(float)
         successors = check_indices("successors", given[0], self.space.num_states)
         weights = check_numbers("probabilities of successors", given[1])
         order = np.argsort(successors)
@@ -605,6 +615,13 @@ def _flat(rows: Sequence[Sequence[Any]], num_columns: int) -> list[Any]:
     columns = zip(*rows, strict=True) if rows else [[np.empty(0)]] * num_columns
     starts = np.cumsum([0, *(row[0].size for row in rows)], dtype=np.int64)
     return [starts, *map(np.concatenate, columns)]
+
+
+def _is_certain(successors: Any, weights: Any, num_states: int) -> bool:
+    """Return whether a row is two arrays of one entry, a state with certainty."""
+    if getattr(successors, "shape", None) != (1,) or getattr(weights, "shape", None) != (1,):
+        return False
+    return bool(successors.dtype.kind == "i" and 0 <= successors[0] < num_states and weights[0] == 1.0)
 
 
 def _are_equal(known: Any, given: Any) -> bool:
