@@ -212,7 +212,8 @@ found = qp.fit(second, before=sums.log, settings=sums.settings)
 whole = found.to_dict()
 page = write_fit_report(found, second.parent).read_text()
 stored = SimpleNamespace(
-    posterior=found.posterior, table=found.table, log=found.log, chosen=found.chosen, given={}, to_dict=lambda: whole
+    believed=found.believed, table=found.table, log=found.log, finest=found.finest, chosen=found.chosen, given={},
+    to_dict=lambda: whole,
 )
 CHANGES = {"os.rename", "os.symlink", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "shutil.copyfile"}
 left = [10**9]
