@@ -186,6 +186,20 @@ def test_the_unit_of_rewards_does_not_matter(unit):
     assert abs(found[0][-1] - found[1][-1]) <= 0.1 * found[0][-1]
 
 
+def test_a_treasure_of_a_thousand_is_looked_for_at_the_end_of_a_costly_way():
+    """Until it is found no reward is above 1, and what is at stake on the way is ten times that."""
+    sea = qp.make_environment("deep-sea", depth=20)
+    edges = [
+        (s, a, int(sea.transitions.row(k)[0][0]), 1.0, 1e3 * float(sea.rewards[k]))
+        for k, (s, a) in enumerate(sea.space.pairs())
+    ]
+    scaled = qp.FiniteMDP.from_edges(edges, goal=sea.space.goals.tolist(), initial=sea.initial)
+    for seed in range(310, 314):
+        agent = qp.make_agent("abrl", scaled, horizon=19, seed=seed)
+        run = qp.explore(agent, make_world(scaled, cap=19), episodes=60, seed=seed, keep_transitions=False)
+        assert max(run.regret[-5:]) < 1e-6
+
+
 def test_small_rewards_decide_in_deep_problems():
     """120 layers of two states: what leads on is the same, and one action of each state pays 0.001 more."""
     depth = 120
