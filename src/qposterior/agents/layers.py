@@ -86,25 +86,27 @@ class StepsMet:
 
 @dataclass(kw_only=True)
 class Stakes:
-    """What the episode has paid and cost so far, the sum of its |rewards|, and the most that one has."""
+    """What the episode has won and lost so far, each a sum, and the most that one has won or lost."""
 
     most: float = 0.0
-    now: float = 0.0
+    won: float = 0.0
+    lost: float = 0.0
 
     def begin(self) -> None:
         """An episode has begun."""
-        self.now = 0.0
+        self.won = self.lost = 0.0
 
     def add(self, reward: float) -> None:
         """A step has paid this."""
-        self.now += abs(reward)
-        self.most = max(self.most, self.now)
+        self.won += max(reward, 0.0)
+        self.lost += max(-reward, 0.0)
+        self.most = max(self.most, self.won, self.lost)
 
 
 def reward_unit(rewards: FloatArray, stake: float = 0.0) -> float:
     """Return the least power of two that is at least as large as every |reward| and a stake, and 1 at least.
 
-    The stake is the most that an episode has paid and cost: next to a little that is lost or won at each step of a long
+    The stake is the most that an episode has won or lost: next to a little that is lost or won at each step of a long
     way, optimism of the size of one reward would be none.
     """
     largest = float(np.abs(rewards).max(initial=stake))
@@ -115,7 +117,8 @@ class Layers:
     """What was seen in units of the layer, for a prior that grows.
 
     Rewards are also divided by `reward_unit`: the prior is optimism in units of rewards, and next to rewards far above
-    its scale it would be none. What an episode adds up to does not matter: h rewards are less than aʰ of them.
+    its scale it would be none. What counts is what an episode adds up to: at the
+    last step aʰ is no more than a, and what was paid on the way is at stake too.
     """
 
     def __init__(self, space: StateActionSpace, prior: GaussianPrior, horizon: int) -> None:
@@ -126,9 +129,9 @@ class Layers:
         self.reward_unit = 1.0
         self.told = self._untold()
 
-    def tell(self, seen: Experience) -> Experience:
+    def tell(self, seen: Experience, stake: float = 0.0) -> Experience:
         """Return what was seen in these units: all of it told again where the unit of rewards has grown."""
-        unit = reward_unit(seen.reward_mean)
+        unit = reward_unit(seen.reward_mean, stake)
         if unit > self.reward_unit:
             self.reward_unit = unit
             self.told = self._untold()
@@ -144,11 +147,11 @@ class Layers:
         """Return everything that the continuation depends on, the steps met and what was seen apart."""
         return {"step": self.steps.step, "are_layers": self.steps.are_layers, "growth": self.growth}
 
-    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience) -> None:
+    def unpack(self, facts: dict[str, Any], step_met: IntArray, seen: Experience, stake: float = 0.0) -> None:
         """Take over what `pack` returned, and tell again what was seen."""
         self.growth, self.told = float(facts["growth"]), self._untold()
         self.steps.first, self.steps.step, self.steps.are_layers = step_met, facts["step"], facts["are_layers"]
-        self.tell(seen)
+        self.tell(seen, stake)
 
     def _untold(self) -> Experience:
         admissible, discount = self.space.pair_index >= 0, self.space.discount / self.growth

@@ -210,7 +210,7 @@ class PosteriorSamplingAgent:
         """Take in what is new, or else move the particles on."""
         left = self.stop_at - time.perf_counter()
         deadline = self.deadline if np.isinf(left) else min(left, np.inf if self.deadline is None else self.deadline)
-        told = self.experience if self.layers is None else self.layers.tell(self.experience)
+        told = self.experience if self.layers is None else self.layers.tell(self.experience, self.stakes.most)
         if self.sampler.update(told, deadline=deadline):
             self.num_updates += 1
         elif self.experience.num_observed < self.space.num_pairs:
@@ -369,7 +369,7 @@ class PosteriorSamplingAgent:
         agent.replanning.fresh = set(fresh)
         agent.stakes = Stakes(**facts.get("stakes", {}))
         if agent.layers:
-            agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience)
+            agent.layers.unpack(facts["layers"], arrays["step_met"], agent.experience, agent.stakes.most)
             agent.sampler = agent._start_sampler(agent.layers.told, agent.layers.prior)
         agent.sampler.unpack(arrays, facts["sampler"])
         agent._rng.bit_generator.state = facts["random"]
