@@ -21,7 +21,8 @@ TARGET, RECORDS, CROSS_CHECK = "model/target.py", "inference/records.py", "infer
 FEEDBACK, EXCHANGE = "inference/feedback.py", "model/kernels/exchange.py"
 FEEDBACK_TESTS = "tests/statistics/test_feedback.py::"
 DENSITIES = "tests/algebra/test_densities.py::"
-PARTS = "tests/algebra/test_parts.py::"
+CARELESS = "tests/algebra/test_careless_logs.py::"
+JOINED = "tests/algebra/test_parts.py::"
 GRADIENT = DENSITIES + "test_gradients_are_finite_differences"
 SOLVE = "tests/algebra/test_bellman_solve.py::"
 CHARTS, QUADRATURE, PLAIN_TESTS = "model/charts.py", "model/quadrature.py", "tests/algebra/test_plain.py::"
@@ -260,11 +261,18 @@ MUTATIONS = [
     Mutation("logs/text.py", "if num_rows == self.num_lines - 1:", "if True:", "tests/algebra/test_log_files.py::test_a_blank_line_is_named_unless_the_file_ends_in_it"),
     Mutation("logs/text.py", "decoder.decode(block)", "pass", "tests/algebra/test_log_files.py::test_every_cell_is_utf_8_also_those_that_are_not_asked_for"),
     Mutation("logs/columns.py", "\"\".join(label.split()).casefold()", "label.casefold()", "tests/algebra/test_log_files.py::test_labels_that_differ_only_in_case_or_blanks_are_warned_of"),
-    Mutation("logs/read.py", "moments.put(pair, _moments_of(other))", "moments.put(slice(len(pair)), _moments_of(other))", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
-    Mutation("logs/read.py", "log.starts.get(int(states[code]), 0.0) + number", "number", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
-    Mutation("logs/read.py", "other.first_row[pair >= log.first_row.size]", "other.first_row[pair < log.first_row.size]", PARTS + "test_sums_that_are_joined_are_those_of_one_reader"),
-    Mutation("logs/raw.py", "WHERE line > {start}{end})", "WHERE true)", PARTS + "test_nothing_in_one_file_follows_what_stands_in_another"),
-    Mutation("logs/parts.py", "builder.respelt |= respelt", "pass", PARTS + "test_a_cluster_gives_the_same_answer_and_says_what_it_did"),
+    Mutation("logs/read.py", "moments.put(pair, _moments_of(other))", "moments.put(slice(len(pair)), _moments_of(other))", JOINED + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/read.py", "log.starts.get(int(states[code]), 0.0) + number", "number", JOINED + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/read.py", "other.first_row[pair >= log.first_row.size]", "other.first_row[pair < log.first_row.size]", JOINED + "test_sums_that_are_joined_are_those_of_one_reader"),
+    Mutation("logs/raw.py", "WHERE line > {start}{end})", "WHERE true)", JOINED + "test_nothing_in_one_file_follows_what_stands_in_another"),
+    Mutation("logs/raw.py", "is_guess or raw.ends == \"last\"", "is_guess", CARELESS + "test_records_that_only_stop_may_be_said_to_and_a_guess_is_flagged"),
+    Mutation("logs/raw.py", "not says_ends and raw.ends is None", "not says_ends", CARELESS + "test_records_that_only_stop_may_be_said_to_and_a_guess_is_flagged"),
+    Mutation("logs/read.py", "self.log.num_returns += name in known", "self.log.num_returns += 0", CARELESS + "test_rows_of_others_between_those_of_an_episode_are_counted"),
+    Mutation("logs/read.py", "self._episode_names.clear()", "pass", CARELESS + "test_rows_of_others_between_those_of_an_episode_are_counted"),
+    Mutation("logs/raw.py", "FILTER (NOT is_last AND {has_outcome})", "FILTER ({has_outcome})", CARELESS + "test_outcomes_before_the_last_row_and_copies_are_said"),
+    Mutation("logs/raw.py", "DISTINCT (moment, state, action, reward)", "DISTINCT (moment, state, action)", CARELESS + "test_outcomes_before_the_last_row_and_copies_are_said"),
+    Mutation("logs/raw.py", ") NOT IN ({cells})", ") IN ({cells})", CARELESS + "test_cells_that_are_said_to_say_nothing_are_missing"),
+    Mutation("logs/parts.py", "builder.respelt |= respelt", "pass", JOINED + "test_a_cluster_gives_the_same_answer_and_says_what_it_did"),
     Mutation("logs/fit.py", "if kept < FEWEST or rounds < FEWEST", "if rounds < FEWEST", "tests/statistics/test_fit.py::test_a_log_that_is_too_large_to_draw_for_says_so"),
     Mutation("logs/fit.py", "MOST_KEPT // num_pairs", "MOST_KEPT", "tests/statistics/test_fit.py::test_a_log_that_is_too_large_to_draw_for_says_so"),
     Mutation("agents/rlsvi.py", "self.space.discount * rows.expect(value)", "rows.expect(value)", "tests/algebra/test_baselines.py::test_rlsvi_is_the_bayesian_regression"),
@@ -272,7 +280,7 @@ MUTATIONS = [
     Mutation("agents/r_max.py", "max(self.max_reward, 0.0)", "self.max_reward", "tests/algebra/test_baselines.py::test_r_max_stays_optimistic_where_everything_costs"),
     Mutation("agents/r_max.py", "        known = self.experience.count >= self.known_after\n        self._planned_for", "        known = self.experience.count > self.known_after\n        self._planned_for", "tests/algebra/test_baselines.py::test_r_max_knows_a_pair_after_as_many_looks_as_it_was_told"),
     Mutation("model/kernels/planning.py", "is_stationary = not has_bonus", "is_stationary = True", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
-    Mutation("agents/planning.py", "_discounted_steps(space.discount, steps) for", "float(steps) for", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
+    Mutation("agents/planning.py", "_discounted_steps(discount, steps) for", "float(steps) for", "tests/algebra/test_baselines.py::test_bonuses_are_paid_at_every_step_that_is_left"),
     Mutation("agents/ucbvi.py", "max(abs(max_reward), 0.0 if min_reward is None else abs(min_reward))", "abs(max_reward)", "tests/algebra/test_baselines.py::test_ucbvi_keeps_a_bonus_where_the_best_mean_is_0"),
     Mutation("agents/ucbvi.py", "self.size * steps_left", "self.size * self.horizon", "tests/algebra/test_baselines.py::test_ucbvi_counts_the_steps_that_are_left"),
     Mutation("agents/q_learning.py", "self.learning_rate * (target - self.values[k])", "self.learning_rate * target", "tests/algebra/test_baselines.py::test_q_learning_moves_towards_the_target_and_dithers"),

@@ -9,7 +9,6 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from qposterior.checks import check_choice
 from qposterior.errors import InvalidInputError, QPosteriorError
 from qposterior.extra import import_extra
 
@@ -24,6 +23,8 @@ NO_WORKERS_AFTER = 60
 
 def check_engine(engine: str, scheduler: str | None) -> None:
     """Raise for an engine that does not exist, and for a scheduler that nothing would ask."""
+    from qposterior.checks import check_choice  # with NumPy, which the command line does without until it has to
+
     check_choice("engine", engine, ENGINES)
     if scheduler is not None and engine != "dask":
         raise InvalidInputError(f'a scheduler needs engine="dask" (--engine dask), got {engine!r}')
