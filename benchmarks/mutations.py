@@ -265,6 +265,7 @@ MUTATIONS = [
     Mutation("logs/read.py", "log.starts.get(int(states[code]), 0.0) + number", "number", JOINED + "test_sums_that_are_joined_are_those_of_one_reader"),
     Mutation("logs/read.py", "other.first_row[pair >= log.first_row.size]", "other.first_row[pair < log.first_row.size]", JOINED + "test_sums_that_are_joined_are_those_of_one_reader"),
     Mutation("logs/raw.py", "WHERE line > {start}{end})", "WHERE true)", JOINED + "test_nothing_in_one_file_follows_what_stands_in_another"),
+    Mutation("logs/aggregation.py", "of_logged + of_gain)", "0.0 * of_gain)", NUMERIC + "test_what_bins_cost_makes_intervals_longer_and_probabilities_less_sure"),
     Mutation("logs/raw.py", "is_guess or raw.ends == \"last\"", "is_guess", CARELESS + "test_records_that_only_stop_may_be_said_to_and_a_guess_is_flagged"),
     Mutation("logs/raw.py", "not says_ends and raw.ends is None", "not says_ends", CARELESS + "test_records_that_only_stop_may_be_said_to_and_a_guess_is_flagged"),
     Mutation("logs/read.py", "self.log.num_returns += name in known", "self.log.num_returns += 0", CARELESS + "test_rows_of_others_between_those_of_an_episode_are_counted"),

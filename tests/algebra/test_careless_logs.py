@@ -84,7 +84,7 @@ def test_outcomes_before_the_last_row_and_copies_are_said(write):
     notes = " ".join(read_log(path, raw=raw(outcome="out")).notes)
     assert "2 rows have an outcome and are not the last" in notes
     assert "2 rows have the same 'when'" in notes
-    assert "1 are exact copies" in notes
+    assert "1 are copies in all that is read" in notes
 
 
 def test_cells_that_are_said_to_say_nothing_are_missing(write):
@@ -164,3 +164,27 @@ def test_case_does_not_matter_to_a_policy_that_is_asked(write, tmp_path):
     assert policy.act("Well") == "go"
     with pytest.raises(qp.InvalidInputError, match="unknown state"):
         policy.act("WELL")  # two states are spelt alike
+
+
+def test_months_are_times_and_other_dates_name_their_format(write):
+    months = write("who,month,state,action,reward\nx,2026-02,b,go,2\nx,2025-12,a,go,1\nx,2026-03,a,go,5\n")
+    log = read_log(months, raw=RawRows.parse("who,month", ends="none"))
+    assert [log.states[s] for s in log.pairs[:, 0]] == ["a", "b"]
+    assert [log.states[t] for t in log.moves[:, 1]] == ["b", "a"]
+    for cell, form in (
+        ("13.02.2026", "%d.%m.%Y$$"),
+        ("13/02/2026 08:00:10", "%d/%m/%Y %H:%M:%S$$"),
+        ("May", "the format"),
+    ):
+        path = write(f"who,when,state,action,reward\nx,{cell},a,go,1\nx,{cell},b,go,1\n")
+        with pytest.raises(LogError) as caught:
+            read_log(path, raw=raw())
+        assert form in str(caught.value)
+        assert "--sql 'SELECT * REPLACE" in str(caught.value)
+        with pytest.raises(LogError, match="in the REPLACE of --sql"):
+            read_log(path, raw=RawRows.parse("who,when", sql="SELECT * FROM log"))
+
+
+def test_a_discount_that_was_told_is_said(write):
+    path = write("state,action,reward,next_state\na,go,1,b\nb,go,2,a\n")
+    assert any("counts 0.9 times" in note for note in qp.fit(path, discount=0.9, particles=100).chosen.notes)

@@ -62,6 +62,7 @@ def test_what_bins_cost_makes_intervals_longer_and_probabilities_less_sure():
     fit = qp.fit(PROBLEMS["hill"].log(3, 1500), numeric="place,speed", discount=0.95, particles=1000, seed=0)
     costs, moved, plain = fit.aggregation, fit.policies, fit.as_if_bins_were_states
     assert costs.gain > 0.0
+    assert (costs.value >= costs.gain + costs.logged).all()  # actions are followed by the recommended policy
     assert np.isclose(moved.gain.mean(), plain.gain.mean())  # as often up as down
     low, high = np.quantile(plain.gain, [0.1, 0.9])
     found = np.quantile(moved.gain, [0.05, 0.95])

@@ -152,13 +152,16 @@ def aggregation_of(shown: Level, others: Sequence[Level], policies: Policies, lo
         gaps = [np.abs(number_fn(one) - number_fn(own)) * (one.left_open if left_open else 1.0) for one in compared]
         return np.max(gaps, axis=0)
 
+    of_logged = float(band(lambda one: one.logged, left_open=True))
+    of_gain = float(band(lambda one: one.recommended - one.logged, left_open=True))
     likely = np.max([np.zeros(space.num_pairs), *(one.prob_best for one in levels)], axis=0)
     rivals = (likely > MORE_LIKELY) & (taken != np.arange(space.num_pairs)) & chosen.seen.observed
     return Aggregation(
-        value=band(lambda one: one.q),
+        # After the action the recommended policy is followed: no less is left open than of its value.
+        value=np.maximum(band(lambda one: one.q, left_open=True), of_logged + of_gain),
         advantage=band(lambda one: one.q - one.q[taken]),
-        logged=float(band(lambda one: one.logged, left_open=True)),
-        gain=float(band(lambda one: one.recommended - one.logged, left_open=True)),
+        logged=of_logged,
+        gain=of_gain,
         compared=[*(f"{level.num_bins} bins" for level in others), "none"],
         otherwise=[chosen.states[s] for s in dict.fromkeys(space.pair_state[rivals].tolist())],
         bins=bins,

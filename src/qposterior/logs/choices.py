@@ -98,6 +98,8 @@ def choose(log: Log, settings: FitSettings, *, path: object = "log") -> LogProbl
     if discount is None:
         discount, reason = discount_of(log, is_goal)
         notes.append(reason)
+    elif discount < 1.0:
+        notes.append(f"what comes a step later counts {discount:g} times as much, as was told (--discount)")
     noise, prior = settings.noise, settings.prior
     if method == "q":
         noise = noise or (_noise_prior(log) if rewards == "noisy" else None)

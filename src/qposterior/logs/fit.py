@@ -149,7 +149,8 @@ class Fit:
         without draws of the model under a `ModelPrior`, and in large problems.
         """
         policies, prior, chosen = self.policies, self.chosen.prior, self.chosen
-        if policies is None or chosen.method != "model" or chosen.transitions == "deterministic":
+        is_small = self.aggregation is None  # beside what bins cost
+        if policies is None or not is_small or chosen.method != "model" or chosen.transitions == "deterministic":
             return {}
         sums = chosen.seen.sums()
         if SENSITIVITY_DRAWS * num_edges(sums) > MOST_SENSITIVITY:

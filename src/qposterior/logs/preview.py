@@ -46,6 +46,7 @@ IDS = ("id", "episode", "patient", "customer", "user", "machine", "case", "sessi
 OUTCOMES = ("outcome", "closed", "discharged", "discharge", "disposition", "ended", "result")
 ORDERS = (
     *("timestamp", "time", "date", "datetime", "when", "step", "t", "minute", "hour", "day", "week", "visit", "seq"),
+    *("month", "year", "datum", "zeit"),
     "order",
 )
 

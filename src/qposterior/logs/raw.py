@@ -8,6 +8,7 @@ that is left out does not make its neighbours follow each other.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,11 @@ MOST_NUMBERS = 50
 MOST_NAMED = 10
 """Rows with missing cells that are named."""
 
-TIME = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?)?Z?"
-"""Dates and times; DuckDB would take more, and pass over an offset or PM."""
+MONTH = r"\d{4}-\d{1,2}"
+TIME = rf"{MONTH}(-\d{{1,2}}([T ]\d{{1,2}}:\d{{2}}(:\d{{2}}(\.\d+)?)?)?Z?)?"
+"""Months, dates and times; DuckDB would take more, and pass over an offset or PM."""
+
+OTHER_DATE = re.compile(r"\d{1,2}([./])\d{1,2}[./]\d{4}(?P<time> \d{1,2}:\d{2})?(?P<seconds>:\d{2})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +303,12 @@ def _scanned(whole: Relation, raw: RawRows) -> list[Relation]:
 
 def is_time(text: str) -> str:
     """Return the condition that a text is a date or a time."""
-    return f"(regexp_full_match({text}, '{TIME}') AND TRY_CAST({text} AS TIMESTAMP) IS NOT NULL)"
+    return f"(regexp_full_match({text}, '{TIME}') AND {_moment_of(text)} IS NOT NULL)"
+
+
+def _moment_of(text: str) -> str:
+    """Return the moment that a text names, the first of a month; NULL where it names none."""
+    return f"TRY_CAST({text} || CASE WHEN regexp_full_match({text}, '{MONTH}') THEN '-01' ELSE '' END AS TIMESTAMP)"
 
 
 def is_missing(column: str) -> str:
@@ -315,7 +324,7 @@ def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows
 
     Return what was done, in sentences, and how many ends were guessed.
     """
-    moment = "line" if raw.order is None else _moment(connection, whole)
+    moment = "line" if raw.order is None else _moment(connection, whole, raw)
     says_ends = "terminated" in whole.names
     ended = f"lower(trim(coalesce(terminated, ''), ' \t')) IN {TRUE}" if says_ends else "false"
     if says_ends and raw.ends is not None:
@@ -359,7 +368,7 @@ def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows
     by = "in the order of the file" if raw.order is None else f"in the order of {order}"
     notes = [f"successors were built from the rows of each {key}, {by} (--next-from): {num_keys:,} of them, {sizes}"]
     if raw.order is not None and ties:
-        exact = f", of which {copies:,} are exact copies (--sql 'SELECT DISTINCT * FROM log' leaves these out)"
+        exact = f", of which {copies:,} are copies in all that is read (--sql with SELECT DISTINCT leaves them out)"
         notes.append(
             f"{ties:,} rows have the same {order} as the row of their {key} before{exact if copies else ''}: these "
             "follow as in the file"
@@ -376,10 +385,10 @@ def _follow(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows
     return notes, num_keys if is_guess else 0
 
 
-def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
+def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation, raw: RawRows) -> str:
     """Return the expression to order by: all numbers, or all dates and times as in 2024-03-01 14:30."""
     text = "trim(stamp, ' \t')"
-    number, moment = f"TRY_CAST({text} AS DOUBLE)", f"TRY_CAST({text} AS TIMESTAMP)"
+    number, moment = f"TRY_CAST({text} AS DOUBLE)", _moment_of(text)
     is_number, is_moment = f"isfinite({number}) IS TRUE", is_time(text)
     for kind, is_kind in ((number, is_number), (moment, is_moment)):
         [(are_all,)] = connection.execute(f"SELECT bool_and({is_kind}) FROM raw").fetchall()
@@ -390,10 +399,14 @@ def _moment(connection: duckdb.DuckDBPyConnection, whole: Relation) -> str:
         f"SELECT line, {text} FROM raw ORDER BY {is_number} OR {is_moment}, {is_number}, line LIMIT 1"
     ).fetchall()[0]
     name = quoted_name(whole.names["order"])
+    other = OTHER_DATE.fullmatch(cell or "")
+    form = "the format of yours" if other is None else f"%d{other[1]}%m{other[1]}%Y"
+    form += "" if other is None else " %H:%M" * bool(other["time"]) + ":%S" * bool(other["seconds"])
+    read = f"strptime({name}, $${form}$$) AS {name}"
+    remedy = f"--sql 'SELECT * REPLACE ({read}) FROM log'" if raw.sql is None else f"{read}, in the REPLACE of --sql"
     raise whole.error(
         f"{whole.names['order']} must be a number in all rows, or a date or time such as 2024-03-01 or 2024-03-01 "
-        f"14:30:05 (one time zone, no offset, 24 hours), got {quoted(cell)}; to read others: --sql "
-        f"'SELECT * REPLACE (strptime({name}, $$%d.%m.%Y %H:%M$$) AS {name}) FROM log'",
+        f"14:30:05 (one time zone, no offset, 24 hours), got {quoted(cell)}; to read others: {remedy}",
         line,
     )
 

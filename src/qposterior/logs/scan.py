@@ -115,7 +115,8 @@ def _remedy(cell: str, column: str) -> str:
     """Return what helps where a cell is a number for people, or says that there is none."""
     if DECIMAL_COMMA.fullmatch(cell.strip()):
         name = quoted_name(column)
-        return f"""; for decimal commas: --sql 'SELECT * REPLACE (replace({name}, $$,$$, $$.$$) AS {name}) FROM log'"""
+        read = f"replace({name}, $$,$$, $$.$$) AS {name}"
+        return f"; for decimal commas: --sql 'SELECT * REPLACE ({read}) FROM log', other columns behind a comma"
     if cell.strip() and not any(character.isalnum() for character in cell):
         return f"; where {quoted(cell)} stands for a missing cell: --missing drop --na {shlex.quote(cell.strip())}"
     return ""

@@ -32,13 +32,18 @@ def value_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
     shown = {"logged": (policies.logged.values, LOGGED_COLOUR)}
     if not is_logged(policies):
         shown["recommended"] = (policies.recommended.values, RECOMMENDED_COLOUR)
+    bins = (
+        ""
+        if fit.aggregation is None
+        else " What bins may cost is added in half of the draws and taken off in the others."
+    )
     if all(np.isfinite(values).any() for values, _ in shown.values()):
-        yield "How much an episode may be worth.", distribution_figure(shown, "value of an episode")
+        yield f"How much an episode may be worth.{bins}", distribution_figure(shown, "value of an episode")
     gain = policies.gain
     if gain.any() and np.isfinite(gain).any():
         label = "recommended less logged"
         figure = distribution_figure({"gain": (gain, GAIN_COLOUR)}, label, mark=0.0)
-        yield f"How large the gain may be: above 0 with probability {share_words(policies.prob_better)}.", figure
+        yield f"How large the gain may be: above 0 with probability {share_words(policies.prob_better)}.{bins}", figure
 
 
 def state_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
