@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from qposterior.logs.words import is_logged, share_words
 from qposterior.report.figures import ACTION_COLOURS, import_pyplot, tidy
 from qposterior.report.page import shortened
 from qposterior.world.arrays import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_LINES = 80
 """Intervals that are drawn, those of the first states; the table has all of them."""
@@ -49,7 +52,10 @@ def value_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
 def state_figures(fit: Fit) -> Iterator[tuple[str, Any]]:
     """Yield captions and pictures of what actions are worth and where they led, of a fit that is settled."""
     dotted = "; dotted: predicted" if (fit.table["count"] == 0).any() else ""
-    yield f"What each action is worth (90 % intervals; filled: the action to take{dotted}).", intervals_figure(fit)
+    drawn, num_states = len(_states_drawn(fit.table)), fit.table["state"].nunique()
+    rest = "" if drawn == num_states else f" The first {drawn:,} of {num_states:,} states; the table has all."
+    caption = f"What each action is worth (90 % intervals; filled: the action to take{dotted}).{rest}"
+    yield caption, intervals_figure(fit)
     if len(fit.chosen.states) <= MOST_NODES:
         yield "Where actions led; thick arrows: the action to take.", graph_figure(fit)
 
@@ -77,11 +83,16 @@ def distribution_figure(shown: dict[str, tuple[FloatArray, str]], label: str, *,
     return figure
 
 
+def _states_drawn(table: pd.DataFrame) -> list[str]:
+    """Return the states for which there is room in a picture of intervals, the first ones of the table."""
+    number = table.groupby("state", sort=False).size().cumsum()
+    return list(number.index[(number <= MOST_LINES) | (number == number.iloc[0])])
+
+
 def intervals_figure(fit: Fit) -> Any:
     """Return a figure of the intervals of every action, state by state, of as many states as there is room for."""
     table, taken = fit.table, fit.policy
-    number = table.groupby("state", sort=False).size().cumsum()
-    states = list(number.index[(number <= MOST_LINES) | (number == number.iloc[0])])
+    states = _states_drawn(table)
     table = table[table["state"].isin(states)]
     plt = import_pyplot()
     height = 1.2 + 0.3 * (min(len(table), 2 * MOST_LINES) + len(states))
