@@ -80,7 +80,8 @@ def test_rows_of_others_between_those_of_an_episode_are_counted(write):
 
 
 def test_outcomes_before_the_last_row_and_copies_are_said(write):
-    path = write("who,when,state,action,reward,out\nx,2,b,go,1,\nx,1,a,go,1,home\nx,1,a,go,1,home\nx,1,a,go,5,\n")
+    rows = "x,2,b,go,1,\nx,1,a,go,1,home\nx,1,a,go,1,home\nx,1,a,go,5,\ny,1,a,go,1,home\n"
+    path = write("who,when,state,action,reward,out\n" + rows)
     notes = " ".join(read_log(path, raw=raw(outcome="out")).notes)
     assert "2 rows have an outcome and are not the last" in notes
     assert "2 rows have the same 'when'" in notes
