@@ -120,6 +120,13 @@ def test_nothing_is_cut_off_at_any_width(page, width):
     before = page.viewport_size
     page.set_viewport_size({"width": width, "height": 800})
     page.locator("#states tr.state button").first.click()
+    page.locator("#calibration summary").click()
+    assert page.locator("table:visible").count() >= 3
+    beyond = (
+        "tables => tables.map(t => [t.scrollWidth - t.clientWidth, t.innerText])"  # a table that scrolls hides a column
+    )
+    assert [table for table in page.locator("table:visible").evaluate_all(beyond) if table[0] > 1] == []
+    page.locator("#calibration summary").click()
     right = "elements => Math.max(...elements.map(e => e.getBoundingClientRect().right))"
     for cells in ("#states > thead th", "#policies th", "#policies td", "#of-1 td"):
         assert page.locator(f"{cells}:visible").evaluate_all(right) <= width

@@ -118,6 +118,7 @@ class PosteriorSamplingAgent:
         self._rng = make_rng(seed)
         self.stakes = Stakes()
         horizon = self._check_growth() if self._grows else 0
+        # That a prior which grows is a GaussianPrior its type does not tell: `Prior` says nothing of growth.
         self.layers = Layers(space, self.prior, horizon) if self._grows and not counted else None  # type: ignore[arg-type]
         self.models = self._make_models(horizon) if self._grows else None
         if self.layers is None:
